@@ -377,8 +377,8 @@ def test_methods_mean_what_users_of_scikit_learn_mean(
 
 
 def test_a_method_that_may_change_the_order_is_taken_with_its_reason(run: Run) -> None:
-    shift = 4.0 * np.eye(5, dtype=np.float32)[2]
-    np.savez("biased.npz", logits=CAL.values - shift, labels=CAL.labels)
+    data = mc.data.synthetic(2000, 5, seed=1)
+    np.savez("biased.npz", logits=data.values - 4.0 * np.eye(5)[2], labels=data.labels)
     result = run("fit", "biased.npz", "-o", "cal.json")
     assert type(mc.load("cal.json")) is mc.StructuredMCCT
     assert "the order of the classes is the obstacle: '2' is predicted too rarely" in result.stderr

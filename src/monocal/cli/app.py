@@ -142,9 +142,8 @@ def _explain(error: Exception) -> str:
         return "There is not enough memory for this: use fewer rows, or --top-k where there are many classes."
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}; check the name, the permissions and the space left."
-    if isinstance(
-        error, OSError
-    ):  # no file is named, so it was the terminal or a pipe: writing files has messages of its own
+    if isinstance(error, OSError):
+        # No file is named, so it was the terminal or a pipe: writing files has messages of its own.
         return f"What was to be printed could not be: {error.strerror or error}; check where the output goes."
     kind = type(error).__name__
     if isinstance(error, ValueError):  # of numpy and scikit-learn, about the data

@@ -66,16 +66,16 @@ def compare(
 
     cal, judge = reading.read_both(path, test)
     trial = Trial.of(as_set(cal, str(path)), judge and as_set(judge, str(test or path)), seed)
-    wanted = default_methods(cal.kind, cal.n_classes, networks=everything or only is not None)
+    methods = default_methods(cal.kind, cal.n_classes, networks=everything or only is not None)
     if only:
-        titles = {repr(method): title for title, method in wanted.items()}
+        titles = {repr(method): title for title, method in methods.items()}
         chosen = [(find_method(name)[0], make(name, cal)) for name in only.split(",")]
-        wanted = {titles.get(repr(method), name): method for name, method in chosen}
-    begun = iter(range(len(wanted)))
-    with progress("Comparing", len(wanted)) as update:
+        methods = {titles.get(repr(method), name): method for name, method in chosen}
+    begun = iter(range(len(methods)))
+    with progress("Comparing", len(methods)) as update:
         result = compare_methods(
             trial,
-            wanted,
+            methods,
             n_boot=n_boot,
             time_limit=time_limit,
             seed=seed,

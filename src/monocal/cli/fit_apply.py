@@ -76,14 +76,14 @@ def make(
                 "--method conditional-mcct, which keeps the order of the classes, or structured-mcct."
             )
     parameters = dict(parameters or {})
-    known = calibrator.get_params()
+    settable = calibrator.get_params()
     for parameter in parameters:
-        if parameter not in known:
+        if parameter not in settable:
             title = type(calibrator).__name__
-            raise InputError(f"{title} has no parameter {parameter!r}: it has {', '.join(known)}.")
+            raise InputError(f"{title} has no parameter {parameter!r}: it has {', '.join(settable)}.")
     if isinstance(calibrator, IsotonicCalibration) and data.n_classes == 2 and parameters.get("mode") is None:
         parameters["mode"] = "one_vs_rest"  # what isotonic calibration means for two classes
-    if "input" in known:
+    if "input" in settable:
         parameters = {"input": data.kind, **parameters}
     elif data.kind != calibrator.input:
         raise InputError(f"{name} works on {calibrator.input} only: give it a file of {calibrator.input}.")
@@ -147,16 +147,16 @@ def fit(
     with atomic_path(out, force=force) as temporary:
         data = reading.read_to_learn(path, weights=True, many_labels=True)
         calibrator = make(method, data, parameters, context=bool(context))
-        known = _context(calibrator, find_columns(context, data, path, reading.group, "context="))
+        keywords = _context(calibrator, find_columns(context, data, path, reading.group, "context="))
         with progress(
             f"Fitting {type(calibrator).__name__} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
         ) as update:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                calibrator.fit(data.values, data.labels, sample_weight=data.weights, **known)
+                calibrator.fit(data.values, data.labels, sample_weight=data.weights, **keywords)
             update(text="Measuring")
-            evaluations = {} if data.many_labels else _measured(calibrator, data, **known)
-            held_out = _held_out(calibrator, data, known)
+            evaluations = {} if data.many_labels else _measured(calibrator, data, **keywords)
+            held_out = _held_out(calibrator, data, keywords)
         metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}
         _describe_input(calibrator, data, reading)
         rows = (data.values, data.labels, *(() if data.weights is None else (data.weights,)))
@@ -214,18 +214,18 @@ def _describe_input(calibrator: Calibrator, data: LogitsSet, reading: Reading) -
         calibrator.feature_names_in_ = np.array(data.class_names, dtype=object)
 
 
-def _measured(calibrator: Calibrator, data: LogitsSet, **known: Any) -> dict[str, Evaluation]:
+def _measured(calibrator: Calibrator, data: LogitsSet, **keywords: Any) -> dict[str, Evaluation]:
     from ..metrics import evaluate
     from .row_blocks import before_and_after
 
-    sides = zip(("before", "after"), before_and_after(calibrator, data.values, **known), strict=True)
+    sides = zip(("before", "after"), before_and_after(calibrator, data.values, **keywords), strict=True)
     names = _METRICS_OF_TWO if data.n_classes == 2 else _METRICS
     return {
         side: evaluate(probs, data.labels, metrics=names, sample_weight=data.weights) for side, probs in sides
     }
 
 
-def _held_out(calibrator: Calibrator, data: LogitsSet, known: dict[str, Any]) -> dict[str, float] | None:
+def _held_out(calibrator: Calibrator, data: LogitsSet, keywords: dict[str, Any]) -> dict[str, float] | None:
     """NLL of rows that were held out, before and after; None where folds cannot be fitted or would take minutes."""
     from ..io import LogitsSet
     from ..metrics.differences import paired_difference
@@ -237,7 +237,7 @@ def _held_out(calibrator: Calibrator, data: LogitsSet, known: dict[str, Any]) ->
     part = slice(None, None, -(-data.n_samples // max(1, min(_MOST_ROWS, _MOST_NUMBERS // data.n_classes))))
     assert data.labels is not None
     weights = None if data.weights is None else data.weights[part]
-    context = {name: column[part] for name, column in known.get("context", {}).items()} or None
+    context = {name: column[part] for name, column in keywords.get("context", {}).items()} or None
     try:
         trial = Trial.of(LogitsSet(data.values[part], data.labels[part], data.kind), None)
         with warnings.catch_warnings():
@@ -353,8 +353,8 @@ def apply(
         if data.places_of is not None and reading.labels is not None:
             raise InputError("--labels go along with rows of a table; of pixels and tokens leave them out.")
         with progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}", data.n_samples) as update:
-            known = context_for(model, context, data, path, reading.group)
-            names = _write(temporary, model, data, write_as.value, calibrator, reading, update, known)
+            columns = context_for(model, context, data, path, reading.group)
+            names = _write(temporary, model, data, write_as.value, calibrator, reading, update, columns)
     unseen = getattr(model, "unseen_", 0)
     if unseen:
         note(
@@ -368,13 +368,13 @@ def apply(
 
 
 def _calibrated(
-    model: Calibrator, kind: str, places: tuple[int, ...] | None, values: np.ndarray, **known: Any
+    model: Calibrator, kind: str, places: tuple[int, ...] | None, values: np.ndarray, **keywords: Any
 ) -> np.ndarray:
     """Calibrated rows, in the columns that were read."""
     import numpy as np
 
     function = model.predict_proba if kind == "probabilities" else model.transform
-    result: np.ndarray = function(values, **known)
+    result: np.ndarray = function(values, **keywords)
     return result if places is None else result[:, np.argsort(places)]
 
 
@@ -417,7 +417,9 @@ def _write(
         arrays = {kind: result if places is None else np.ascontiguousarray(places.back(result))}
     if data.labels is not None and not data.many_labels:
         arrays["labels"] = data.labels if data.places is None else np.asarray(data.places)[data.labels]
-    return put_arrays(temporary, arrays, classes=classes, along=_beside(data, reading, temporary, to_table))
+    return put_arrays(
+        temporary, arrays, classes=classes, along=_columns_to_keep(data, reading, temporary, to_table)
+    )
 
 
 def _names_of_results(columns: tuple[str, ...], kind: str) -> list[str]:
@@ -429,7 +431,7 @@ def _names_of_results(columns: tuple[str, ...], kind: str) -> list[str]:
     return [re.sub(r"(?i)log_?(it|prob(abilitie|a)?)s?", "prob", name) + CALIBRATED for name in columns]
 
 
-def _beside(data: LogitsSet, reading: Reading, out: Path, to_table: bool) -> dict[str, Any]:
+def _columns_to_keep(data: LogitsSet, reading: Reading, out: Path, to_table: bool) -> dict[str, Any]:
     """What goes with the rows: all columns of a table that becomes a table; else ids, words and labels, as they stand."""
     from ..io.named_arrays import open_arrays
     from ..io.read import to_carry

@@ -45,8 +45,8 @@ def _sides(
     model, data = reading.read_for(load(calibrator), path, need_labels=True, many_labels=many_labels)
     if data.many_labels:
         return data, {"before": data.values, "after": model.predict_proba(data.values)}
-    known = context_for(model, context, data, path, reading.group)
-    return data, dict(zip(("before", "after"), before_and_after(model, data.values, known), strict=True))
+    columns = context_for(model, context, data, path, reading.group)
+    return data, dict(zip(("before", "after"), before_and_after(model, data.values, columns), strict=True))
 
 
 @reads
@@ -100,13 +100,13 @@ def evaluate(
             for side, probs in sides.items()
         }
     if as_json:
-        told: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in results.items()}
+        result: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in results.items()}
         for side, one in by_group.items():
-            told[side]["groups"] = one.to_dict()
+            result[side]["groups"] = one.to_dict()
         for side, split in parts.items():
-            told[side]["decomposition"] = split.to_dict()
-        told |= {"ece_floor": floor.to_dict(), "label_shift": shift and shift.to_dict()}
-        print_json({"data": path, "calibrator": calibrator, **told})
+            result[side]["decomposition"] = split.to_dict()
+        result |= {"ece_floor": floor.to_dict(), "label_shift": shift and shift.to_dict()}
+        print_json({"data": path, "calibrator": calibrator, **result})
         return
     title = f"{data.name}: {data.n_samples:,} samples, {data.n_classes:,} classes"
     print_evaluations(results, f"{title}{_intervals(next(iter(results.values())))}", explain=explain)
@@ -137,13 +137,13 @@ def floor_sentence(floor: Floor, two: bool) -> str:
 
 
 def _by_group(
-    sides: Mapping[str, np.ndarray], data: LogitsSet, wanted: str, path: Path, group: str | None, seed: int
+    sides: Mapping[str, np.ndarray], data: LogitsSet, names: str, path: Path, group: str | None, seed: int
 ) -> dict[str, GroupEvaluation]:
     """Calibration of each group, for every side."""
     from ..metrics import evaluate
 
     options: dict[str, Any] = {"sample_weight": data.weights, "class_names": data.class_names, "seed": seed}
-    options["groups"] = find_groups(wanted, data, path, group)
+    options["groups"] = find_groups(names, data, path, group)
     results = {
         side: evaluate(probs, data.labels, metrics="accuracy", **options).groups
         for side, probs in sides.items()
@@ -217,8 +217,8 @@ def _print_labels(
         for side, values in sides.items()
     }
     if as_json:
-        told = {side: result.to_dict() for side, result in results.items()}
-        print_json({"data": path, "calibrator": calibrator, **told})
+        plain = {side: result.to_dict() for side, result in results.items()}
+        print_json({"data": path, "calibrator": calibrator, **plain})
         return
     for side, result in results.items():
         typer.echo(f"{side.capitalize()}: {result}" if len(results) > 1 else str(result))
@@ -251,14 +251,14 @@ def check(
     excess = floor.observed - floor.median
     off = floor.more_than_chance and excess > max_ece_excess
     if as_json:
-        told = {
+        result = {
             "data": path,
             "calibrator": calibrator,
             "calibrated": not off,
             "metric": metric,
             "max_ece_excess": max_ece_excess,
         }
-        print_json({**told, "ece_excess": excess, **floor.to_dict()})
+        print_json({**result, "ece_excess": excess, **floor.to_dict()})
     else:
         allowed = f" (allowed: {100 * max_ece_excess:.2f})" if max_ece_excess else ""
         chance = "more than chance" if floor.more_than_chance else "no more than chance can do"
@@ -314,13 +314,13 @@ def audit(
         raise typer.Exit(CHECK_FAILED)
 
 
-def _comparable(values: Any, kind: str, wanted: str) -> Any:
+def _comparable(values: Any, kind: str, other: str) -> Any:
     """Values whose order can be compared with that of logits or of probabilities.
 
     Any numbers can be compared with logits. What is compared with probabilities must be some: the ranks, made to sum to one,
     have the order and the ties of the values exactly, which a softmax would not.
     """
-    if kind == wanted or wanted == "logits":
+    if kind == other or other == "logits":
         return values
     from scipy.stats import rankdata
 

@@ -50,9 +50,9 @@ def monitor(
         check_extension(plot, ".png", ".svg", ".pdf")
         check_not_read(plot, *paths, calibrator, reference, state)
     model = None if calibrator is None else load(calibrator)
-    given = {"window": window, "alpha": alpha, "tolerance": tolerance}
+    options = {"window": window, "alpha": alpha, "tolerance": tolerance}
     watch = _begin(
-        reading, model, reference, state, {k: v for k, v in given.items() if v is not None}, restart
+        reading, model, reference, state, {k: v for k, v in options.items() if v is not None}, restart
     )
     _check_calibrator(watch, calibrator, state, restart)
     for path in paths:
@@ -81,14 +81,14 @@ def _begin(
     model: Calibrator | None,
     reference: Path | None,
     state: Path | None,
-    given: dict[str, Any],
+    options: dict[str, Any],
     restart: bool,
 ) -> Monitor:
     from ..monitoring import Monitor
 
     if state is not None and state.exists():
-        if given or (reference is not None and not restart):
-            named = ", ".join(f"--{name}" for name in [*given, *(["reference"] if reference else [])])
+        if options or (reference is not None and not restart):
+            named = ", ".join(f"--{name}" for name in [*options, *(["reference"] if reference else [])])
             raise InputError(f"{state} goes on as it began: leave out {named}, or name another --state.")
         watch = Monitor.load(state)
         if not restart:
@@ -100,9 +100,9 @@ def _begin(
     if restart:
         raise InputError("--restart goes on from a --state that is there: leave it out to begin.")
     if reference is not None:
-        data, given["reference"] = _probabilities(reading, model, reference, None)
-        given["class_names"] = data.class_names
-    return Monitor(**given, fitted_rows=getattr(model, "n_rows_", None))
+        data, options["reference"] = _probabilities(reading, model, reference, None)
+        options["class_names"] = data.class_names
+    return Monitor(**options, fitted_rows=getattr(model, "n_rows_", None))
 
 
 def _check_calibrator(watch: Monitor, calibrator: Path | None, state: Path | None, restart: bool) -> None:
@@ -110,7 +110,7 @@ def _check_calibrator(watch: Monitor, calibrator: Path | None, state: Path | Non
     now = None if calibrator is None else hashlib.sha256(calibrator.read_bytes()).hexdigest()
     if watch.n_rows and not restart and watch.calibrator != now:
         raise InputError(
-            f"{state} was begun with another calibrator. After a refit give --restart, so that the tests begin anew; or name "
+            f"{state} was begun with another calibrator. After a refit give --restart, so that the tests begin again; or name "
             "another --state."
         )
     watch.calibrator = now

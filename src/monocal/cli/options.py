@@ -474,14 +474,14 @@ def suspicion(data: LogitsSet) -> str | None:
 
 
 def find_columns(
-    wanted: str | None, data: LogitsSet, path: Path, group: str | None, argument: str
+    names: str | None, data: LogitsSet, path: Path, group: str | None, argument: str
 ) -> dict[str, np.ndarray] | None:
     """Columns by name, one value per row of the set; None where none is asked for."""
     from .. import io
 
-    if wanted is None:
+    if names is None:
         return None
-    return _of_rows(io.find_columns(wanted, path, part=data.part, group=group, argument=argument), data)
+    return _of_rows(io.find_columns(names, path, part=data.part, group=group, argument=argument), data)
 
 
 def _of_rows(columns: Mapping[str, np.ndarray], data: LogitsSet) -> dict[str, np.ndarray]:
@@ -489,24 +489,24 @@ def _of_rows(columns: Mapping[str, np.ndarray], data: LogitsSet) -> dict[str, np
     return {name: column if data.kept is None else column[data.kept] for name, column in columns.items()}
 
 
-def find_groups(wanted: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
+def find_groups(names: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
     """One value per row, or that the predicted classes are meant; None where no groups are asked for."""
     from ..metrics.groups import PREDICTED
 
-    return PREDICTED if wanted == PREDICTED else find_columns(wanted, data, path, group, "groups=")
+    return PREDICTED if names == PREDICTED else find_columns(names, data, path, group, "groups=")
 
 
-def context_for(calibrator: Any, wanted: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
+def context_for(calibrator: Any, names: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
     """The context that a fitted calibrator takes: what is asked for, or else columns of the file with the names it knows."""
     from .. import io
 
-    known = getattr(calibrator, "context_", None)
-    if wanted is not None or known is None or not known.named:
-        return find_columns(wanted, data, path, group, "context=")
-    exact = [column.name for column in known.columns]
+    fitted = getattr(calibrator, "context_", None)
+    if names is not None or fitted is None or not fitted.named:
+        return find_columns(names, data, path, group, "context=")
+    exact = [column.name for column in fitted.columns]
     try:
         columns = io.read_columns(path, exact, part=data.part, group=group)
     except FileError:  # columns of a table go by its name and a number
-        names = dict.fromkeys(re.sub(r" \d+$", "", name) for name in exact)
-        columns = io.read_columns(path, list(names), part=data.part, group=group)
+        plain = dict.fromkeys(re.sub(r" \d+$", "", name) for name in exact)
+        columns = io.read_columns(path, list(plain), part=data.part, group=group)
     return _of_rows(columns, data)

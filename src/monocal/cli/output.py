@@ -79,20 +79,20 @@ def next_command(command: str) -> None:
     typer.echo(f"Next: {command}")
 
 
-def check_extension(out: Path, *known: str) -> None:
+def check_extension(out: Path, *extensions: str) -> None:
     """Refuse a name that says another format than the one written, before any work is done."""
-    if out.suffix.lower() not in known and not out.is_dir():
+    if out.suffix.lower() not in extensions and not out.is_dir():
         raise FileError(
-            f"{out} has another extension than what is written: give a name that ends in {' or '.join(known)}."
+            f"{out} has another extension than what is written: give a name that ends in {' or '.join(extensions)}."
         )
 
 
-def check_not_read(out: Path, *given: Path | None, extensions: Sequence[str] = (".npy",)) -> None:
+def check_not_read(out: Path, *inputs: Path | None, extensions: Sequence[str] = (".npy",)) -> None:
     """Refuse to write over what is being read, by whatever name or link, ``--force`` or not.
 
     Of a folder, the files with these ``extensions`` are read.
     """
-    for path in given:
+    for path in inputs:
         if path is None or not out.exists() or not path.exists():
             continue
         inside = path.rglob("*") if path.is_dir() and not out.is_dir() else ()

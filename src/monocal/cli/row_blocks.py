@@ -71,8 +71,8 @@ def in_blocks(
     step = max(1, _BLOCK // (values.shape[1] * together)) * together
     for start in range(0, len(values), step):
         rows = slice(start, start + step)
-        known = {} if context is None else {"context": {name: x[rows] for name, x in context.items()}}
-        yield function(np.asarray(values[rows], float_type(values.dtype)), **known)
+        keywords = {} if context is None else {"context": {name: x[rows] for name, x in context.items()}}
+        yield function(np.asarray(values[rows], float_type(values.dtype)), **keywords)
         update(min(start + step, len(values)))
 
 

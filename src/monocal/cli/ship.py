@@ -113,9 +113,8 @@ def _write_torch(model: Calibrator, path: Path, axes: int | str | None) -> None:
     program = torch.export.export(module, (example,), dynamic_shapes=(sides,))
     program_bytes = io.BytesIO()
     torch.export.save(program, program_bytes)
-    path.write_bytes(
-        program_bytes.getbuffer()
-    )  # given a path, torch aborts the process where the disk is full
+    # Given a path, torch aborts the process where the disk is full.
+    path.write_bytes(program_bytes.getbuffer())
 
 
 @takes

@@ -337,8 +337,8 @@ def margins(values: Any, *, input: str = "probabilities") -> Floats:
 
 def finite(values: Floats) -> Floats:
     """Infinite values (a row with one class left) moved to the largest finite one."""
-    known = values[np.isfinite(values)]
-    return np.clip(values, known.min(), known.max()) if len(known) else np.zeros_like(values)
+    inside = values[np.isfinite(values)]
+    return np.clip(values, inside.min(), inside.max()) if len(inside) else np.zeros_like(values)
 
 
 def quantile_edges(values: Floats, n_bins: int) -> Floats:

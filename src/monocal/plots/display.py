@@ -232,7 +232,7 @@ def tidy(ax: Any) -> None:
 
 
 def shortened(name: str, most: int = 28) -> str:
-    """A name that fits beside a picture, with no sign that matplotlib would read as mathematics."""
+    """A name that fits next to a picture, with no sign that matplotlib would read as mathematics."""
     line = " ".join(name.split())
     line = line if len(line) <= most else line[: most - 1] + "…"
     return line.replace("$", r"\$")

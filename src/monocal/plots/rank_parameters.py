@@ -210,9 +210,9 @@ def effect_curve(
     from ..core.statistics import STATISTICS, compute, statistic_name
 
     if not callable(statistic) and statistic not in STATISTICS:
-        known = ", ".join(STATISTICS)
+        names = ", ".join(STATISTICS)
         raise InputError(
-            f"statistic: expected one of {known}, or a function of the sorted logits, got {statistic!r}"
+            f"statistic: expected one of {names}, or a function of the sorted logits, got {statistic!r}"
         )
     rank_map = _rank_map(calibrator)
     weights, biases, rows = _by_row(calibrator, X)

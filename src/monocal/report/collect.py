@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,9 @@ from ..metrics.table import row_terms
 from ..plots import CalibrationCurve, GroupDisplay, margin_curve, margins, reliability_curve
 from ..selection import method_name, recommend
 from ..solver import Solution
-from .comparison import UNCALIBRATED, MethodComparison, compare_methods, context_of
+from .comparison import UNCALIBRATED, MethodComparison, compare_methods, context_of, default_methods
 from .sentences import Verdict, verdict
-from .trial import FOLDS, Trial, as_set
+from .trial import FOLDS, Judged, Trial, as_set
 
 METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")
 METRICS_OF_TWO = ("nll", "brier", "positive_ece", "accuracy")  # the errors are those of P(class 1)
@@ -266,7 +266,7 @@ def collect(
         step("comparing methods")
         comparison = compare_methods(
             trial,
-            _list_of(methods, cal),
+            default_methods(cal.kind, cal.n_classes, networks=True) if methods is True else methods,
             # One that came fitted may have seen the rows that the others are cross-validated on.
             known=None if judged is None or (fitted and trial.crossed) else (template, judged),
             groups=groups,
@@ -277,23 +277,11 @@ def collect(
             seed=seed,
             on_method=lambda name: step(f"comparing methods: {name}"),
         )
-    context = None
+    of_fit: dict[str, Any] = {}
     if judged is None:
-        advised = None if comparison is None else comparison.recommendation
-        if comparison is not None and advised is not None and comparison.judged_default is not None:
-            template, judged = advised.calibrator, comparison.judged_default
-            context = context_of(groups, len(trial.labels)) if advised.context else None
-        else:
-            name = None if comparison is None else comparison.shown
-            template = (
-                methods[name]
-                if isinstance(methods, Mapping) and name is not None
-                else recommend(cal.values, cal.labels, kind=cal.kind).calibrator
-            )
-            judged = trial.judge(template)
+        template, judged, of_fit = _default(trial, methods, comparison, groups)
     refit = trial.crossed and not fitted
-    keywords = {} if context is None else {"context": context}
-    model = clone(template).fit(cal.values, cal.labels, **keywords) if refit else judged.model
+    model = clone(template).fit(cal.values, cal.labels, **of_fit) if refit else judged.model
     own = method_name(type(template))
     shown = own if comparison is None else comparison.shown or own
     if calibrator is not None and comparison is not None and comparison.asked is None:
@@ -303,12 +291,9 @@ def collect(
     both = trial.before, judged.probabilities
     sides = _sides(trial, both, n_bins, n_boot, level, seed)
     if comparison is not None:  # one interval for one number
-        known = {UNCALIBRATED: sides[0].evaluation, shown: sides[1].evaluation}
-        results = tuple(
-            replace(one, evaluation=known[one.name]) if one.evaluation and one.name in known else one
-            for one in comparison.results
+        comparison = comparison.with_evaluations(
+            {UNCALIBRATED: sides[0].evaluation, shown: sides[1].evaluation}
         )
-        comparison = replace(comparison, results=results)
     name = cal.name if cal.name != "data" else "your data"
     return Report(
         title=title or f"Calibration of {name}",
@@ -326,7 +311,7 @@ def collect(
         shift=None if test is None else label_shift_test(cal.labels, test.labels, n_classes=cal.n_classes),
         class_names=cal.class_names,
         shown=shown,
-        context=context is not None,
+        context=bool(of_fit),
         calibrator=model,
         saved=saved_calibrator(model, cal, fitted, sides[1].evaluation),
         groups=_groups(both, trial.labels, groups, cal.class_names, level, seed),
@@ -339,6 +324,22 @@ def collect(
         created=now(),
         notes=tuple(dict.fromkeys(note for one in (cal, test) if one is not None for note in notes_of(one))),
     )
+
+
+def _default(
+    trial: Trial, methods: Any, comparison: MethodComparison | None, groups: Any
+) -> tuple[Any, Judged, dict[str, Any]]:
+    """The method of a page for which none was asked: unfitted, judged, and what its fit takes besides rows and labels."""
+    advised = None if comparison is None else comparison.recommendation
+    if comparison is not None and advised is not None and comparison.judged_default is not None:
+        of_fit = {"context": context_of(groups, len(trial.labels))} if advised.context else {}
+        return advised.calibrator, comparison.judged_default, of_fit
+    name = None if comparison is None else comparison.shown
+    if isinstance(methods, Mapping) and name is not None:
+        template = methods[name]
+    else:
+        template = recommend(*trial.calibration, kind=trial.kind).calibrator
+    return template, trial.judge(template), {}
 
 
 def template_of(calibrator: Any, cal: LogitsSet) -> tuple[Any, bool]:
@@ -360,14 +361,6 @@ def template_of(calibrator: Any, cal: LogitsSet) -> tuple[Any, bool]:
     except NotFittedError:
         return calibrator, False
     return calibrator, True
-
-
-def _list_of(methods: Mapping[str, Any] | bool | None, cal: LogitsSet) -> Mapping[str, Any] | None:
-    from . import default_methods
-
-    if isinstance(methods, Mapping):
-        return methods
-    return default_methods(cal.kind, cal.n_classes, networks=True) if methods else None
 
 
 Both = tuple[np.ndarray, np.ndarray]  # probabilities (n, m) of the judged rows, before and after

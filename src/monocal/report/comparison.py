@@ -191,7 +191,7 @@ class MethodComparison:
         return next(iter(self.candidates(keeping)), None)
 
     def alike(self, *, keeping: bool) -> list[MethodResult]:
-        """The best and those that cannot be told from it, the simplest first."""
+        """The best and those that differ from it by no more than chance, the simplest first."""
         best = self.best(keeping=keeping)
         tied = [
             one for one in self.candidates(keeping) if best and not self.clearly_worse(one.name, best.name)
@@ -253,6 +253,16 @@ class MethodComparison:
             return self[a].nll > self[b].nll
         difference = self.difference(a, b)
         return difference.low > 0 and difference.mean >= NEGLIGIBLE
+
+    def with_evaluations(self, evaluations: Mapping[str, Evaluation]) -> MethodComparison:
+        """The same with other evaluations of some methods that were judged."""
+        results = (
+            replace(one, evaluation=evaluations[one.name])
+            if one.evaluation and one.name in evaluations
+            else one
+            for one in self.results
+        )
+        return replace(self, results=tuple(results))
 
     def candidates(self, keeping: bool) -> list[MethodResult]:
         """Methods with figures that keep the order, or that may not; the lowest NLL first."""

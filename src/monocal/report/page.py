@@ -58,9 +58,8 @@ def render(report: Any, *, open_first: bool = False, **parts: Any) -> str:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters["units"] = lambda text: str(text).replace(
-        " %", "\u00a0%"
-    )  # a unit stays with its number
+    # A unit stays with its number.
+    environment.filters["units"] = lambda text: str(text).replace(" %", "\u00a0%")
     template = environment.get_template("page.html")
     text: str = template.render(report=report, verdict=report.verdict, open_first=open_first, **parts)
     return text
@@ -235,7 +234,7 @@ def _methods(report: Report, two: bool) -> dict[str, Any] | None:
     rows = []
     for one in judged:
         assert one.evaluation is not None
-        found = one.evaluation
+        evaluation = one.evaluation
         if one.audit is None or two:
             order = "ranking kept" if two and one.keeps_order else "–" if one.audit is None else "may re-rank"
         elif one.audit.preserved:
@@ -248,7 +247,7 @@ def _methods(report: Report, two: bool) -> dict[str, Any] | None:
             else _less(comparison, one.name, report)
         )
         time = f"{one.seconds:.2f} s" if one.audit is not None else "–"
-        cells = (_value(name, found[name]) for name in ("nll", ece, "accuracy"))
+        cells = (_value(name, evaluation[name]) for name in ("nll", ece, "accuracy"))
         rows.append((one.name, *cells, less, order, time))
     head = ("method", "NLL", "ECE", "accuracy", f"NLL minus that of {report.shown}", "order", "fit")
     texts = [

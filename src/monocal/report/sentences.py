@@ -364,11 +364,11 @@ def price_in_words(price: PriceOfOrder, keeping: str, free: str) -> str:
 
 def price(methods: MethodComparison) -> str:
     """What keeping the order costs, and the method to use where it may change."""
-    found = methods.price
+    best_free = methods.price
     best = methods.best(keeping=True)
-    if found is None or best is None:
+    if best_free is None or best is None:
         return ""
-    text = price_in_words(found[1], best.name, found[0])
+    text = price_in_words(best_free[1], best.name, best_free[0])
     free = methods.recommended_free
     recommended = methods.recommended or ""
     if free is None or (recommended in methods and not methods[recommended].keeps_order):

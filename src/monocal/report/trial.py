@@ -211,10 +211,8 @@ class TimedTrial:
             return self._trial.judge(method)
         try:
             return self._ready().answer(request, seconds)
-        except (
-            TimeoutError,
-            WorkerDied,
-        ):  # a method may raise TimeoutError, too: then the process is still there
+        except (TimeoutError, WorkerDied):
+            # A method may raise TimeoutError, too: then the process is still there.
             if self._worker is not None:
                 self._worker.close()
             self._worker = None
