@@ -95,10 +95,7 @@ def choose(
     if paired is not None:
         chosen, chosen_labels = paired
     elif values is not None:
-        chosen = tuple(n for n in find_names(source, names, values, "values", where) if n not in stated)
-        exact = meanings.keys() >= ({values} if isinstance(values, str) else set(values))
-        order = None if exact else _numbered(classes_of(chosen))
-        chosen = chosen if order is None else tuple(chosen[i] for i in order)
+        chosen = _requested(source, names, values, stated, where)
         part = part or meanings[chosen[0]].part
     else:
         part = _which_part(meanings, part, where)
@@ -112,13 +109,13 @@ def choose(
     if kind is None and (paired is not None or values is not None):
         kind = _kind_of(meanings[chosen[0]].role)
     class_names, first = _classes(source, chosen)
-    used = set(chosen)
-    others = [n for n in open_names if n not in used]
+    values_too = set(chosen)
+    others = [n for n in open_names if n not in values_too]
     if not source.table:  # labels of another group belong to other values
         others = [n for n in others if n.rpartition("/")[0] == chosen[0].rpartition("/")[0]]
     if labels is None and paired is None:
         chosen_labels = find_labels(others, part, where) or _one_hot(others, class_names, len(chosen))
-    used |= {*stated, *chosen_labels}
+    used = {*chosen, *stated, *chosen_labels}
     rest = [n for n in names if n not in used]
     arrays = [n for n in rest if meanings[n].role == "classes" and n in others and not source.table]
     goes_along = {m.role for m in meanings.values()} if source.table else {"aside", "weights"}
@@ -134,6 +131,16 @@ def choose(
         tuple(n for n in rest if meanings[n].role in goes_along and meanings[n].part in (part, None)),
         paired is not None,
     )
+
+
+def _requested(
+    source: NamedArrays, names: Sequence[str], values: Names, stated: set[str], where: str
+) -> tuple[str, ...]:
+    """The columns that the caller names; where patterns or places name them, in the order of their numbers, if they have some."""
+    chosen = tuple(n for n in find_names(source, names, values, "values", where) if n not in stated)
+    exact = set(names) >= ({values} if isinstance(values, str) else set(values))
+    order = None if exact else _numbered(classes_of(chosen))
+    return chosen if order is None else tuple(chosen[i] for i in order)
 
 
 def find_labels(names: Sequence[str], part: Part | None, where: str) -> tuple[str, ...]:

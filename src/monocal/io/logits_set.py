@@ -198,6 +198,7 @@ class Assembly:
     first_column: int | None = None
     first_label: int | None = None
     many: bool = False
+    of_columns: bool = False
     notes: list[str] = field(default_factory=list)
 
     def finish(

@@ -224,8 +224,6 @@ def is_number(cell: object) -> bool:
 
 def _open_text(path: Path, what: str, separator: str | None, decimal: str | None) -> NamedArrays:
     """Cells with commas, semicolons, tabs, bars or (in ``.txt``) spaces between, with or without a line of names."""
-    arrow, arrow_csv = require("pyarrow", "data"), require("pyarrow.csv", "data")
-    compute = require("pyarrow.compute", "data")
     ending = extension(path)
     spaced = ending == ".txt"
 
@@ -239,14 +237,10 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
         head = list(islice(lines, _HEAD + 1))
     comments = next((i for i, line in enumerate(head) if not line.startswith("#")), len(head))
     head = head[comments:]
-    stated, separator = bool(separator and head), _SPELT_OUT.get(separator or "", separator)
-    separator = separator or ("\t" if ending.startswith(".tsv") else _separator(head))
-    if len(separator) > 1:
-        raise InputError(f"separator must be one character, or 'tab', got {separator!r}.")
-    if stated and separator not in head[0] and any(one in head[0] for one in _SEPARATORS):
-        raise FileError(
-            f"{path} has no {separator!r} in its first line, {head[0].strip()[:60]!r}: leave {spoken('separator=')} out."
-        )
+    if separator is None:
+        separator = "\t" if ending.startswith(".tsv") else _separator(head)
+    else:
+        separator = _checked_separator(path, separator, head)
     rows = list(csv.reader(head, delimiter=separator, strict=True))  # strict: a quote must end
     first = rows[0] if rows else []
     if not first:
@@ -275,31 +269,48 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
     @functools.cache
     def parsed() -> Any:
         with reading(path, what), opened() as file:
-            table = arrow_csv.read_csv(
-                file,
-                read_options=arrow_csv.ReadOptions(
-                    column_names=names,
-                    skip_rows=comments + (not headless),
-                    block_size=1 << 22,  # which must hold a row
-                ),
-                parse_options=arrow_csv.ParseOptions(delimiter=separator, ignore_empty_lines=len(names) > 1),
-                convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, arrow.string())),
-            )
+            table = _read_text(file, names, comments + (not headless), separator)
         for place, name in enumerate(names if comma else ()):
             if name not in text:
-                points = compute.replace_substring(table.column(place), ",", ".")
-                table = table.set_column(place, name, points)
+                replace = require("pyarrow.compute", "data").replace_substring
+                table = table.set_column(place, name, replace(table.column(place), ",", "."))
         return table
 
-    def columns(names: Sequence[str]) -> Any:
-        return parsed().select(list(names))
-
-    def load(names: Sequence[str]) -> list[np.ndarray]:
-        return [_numbers_or_words(column) for column in columns(names).columns]
-
     return NamedArrays(
-        path, tuple(names[index:]), load, columns, text=text, notes=tuple(notes), headless=headless
+        path,
+        tuple(names[index:]),
+        lambda names: [_numbers_or_words(column) for column in parsed().select(list(names)).columns],
+        lambda names: parsed().select(list(names)),
+        text=text,
+        notes=tuple(notes),
+        headless=headless,
     )
+
+
+def _read_text(file: Any, names: Sequence[str], n_skipped: int, separator: str) -> Any:
+    """All cells as text."""
+    arrow, arrow_csv = require("pyarrow", "data"), require("pyarrow.csv", "data")
+    return arrow_csv.read_csv(
+        file,
+        read_options=arrow_csv.ReadOptions(
+            column_names=names,
+            skip_rows=n_skipped,
+            block_size=1 << 22,  # which must hold a row
+        ),
+        parse_options=arrow_csv.ParseOptions(delimiter=separator, ignore_empty_lines=len(names) > 1),
+        convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, arrow.string())),
+    )
+
+
+def _checked_separator(path: Path, separator: str, head: Sequence[str]) -> str:
+    separator = _SPELT_OUT.get(separator, separator)
+    if len(separator) != 1:
+        raise InputError(f"separator must be one character, or 'tab', got {separator!r}.")
+    if head and separator not in head[0] and any(one in head[0] for one in _SEPARATORS):
+        raise FileError(
+            f"{path} has no {separator!r} in its first line, {head[0].strip()[:60]!r}: leave {spoken('separator=')} out."
+        )
+    return separator
 
 
 def _refuse_equal_names(path: Path, names: Iterable[str]) -> None:
@@ -413,7 +424,7 @@ def _open_excel(path: Path, what: str) -> NamedArrays:
 
     tables = {name: table(cells) for name, cells in sheets.items()}
     chosen = next((name for name in tables if tables[name].select_dtypes("number").size), next(iter(tables)))
-    notes = (f"of the sheets {listing(sheets)} {chosen!r} was read",) if len(sheets) > 1 else ()
+    notes = (f"of the sheets {listing(sheets)}, {chosen!r} was read",) if len(sheets) > 1 else ()
     frame = tables[chosen]
     _refuse_equal_names(path, frame.columns)
     mixed = [name for name in frame if frame[name].dtype.kind == "O"]  # Arrow has one type in a column

@@ -165,67 +165,28 @@ def read_source(
     if expected:  # a calibrator is not applied to what one has made
         names = tuple(n for n in names if not n.endswith(CALIBRATED)) or names
     where = source.title + (f", group {group!r}," if group else "")
-    arrays: dict[str, np.ndarray] = {}
     labels = options.get("labels")
     other = None
     if with_labels and labels_file is not None:
         other, labels = _from_labels_file(labels_file, labels, as_part(part)), None
+    request: dict[str, Any] = {"where": where, "labels": labels, "part": as_part(part)}
+    request |= {"values": options.get("values"), "weights": options.get("weights")}
+    request |= {"classes": classes or known_classes, "label_values": other and other[0]}
     stated = "probabilities" if kind == "percent" else kind
-    request: dict[str, Any] = {
-        "where": where,
-        "values": options.get("values"),
-        "labels": labels,
-        "weights": options.get("weights"),
-        "classes": classes or known_classes,
-        "part": as_part(part),
-        "label_values": other and other[0],
-        "kind": stated or expected,
-    }
     try:
-        choice = choose(source, names, **request)
+        choice = choose(source, names, kind=stated or expected, **request)  # type: ignore[arg-type]
     except FileError:
         if stated or not expected:  # a name says another kind than what is expected: that is reported later
             raise
-        choice = choose(source, names, **{**request, "kind": None})
+        choice = choose(source, names, **request)
     own_labels = choice.labels if with_labels and other is None else ()
     if need_labels and not own_labels and other is None:
         raise FileError(_no_labels(source, where, names))
-
-    arrays = _load(source, choice, own_labels, with_classes=not classes)
-    many = many or (choice.pairs and not is_one_hot(np.column_stack(source.load(choice.labels))))
-    rows = {n: a for n, a in arrays.items() if n != choice.classes_array and not (many and n in own_labels)}
-    if other:
-        rows[other[1]] = other[0]
-    complete, kept = _complete(rows, source.title, drop_missing)
-    arrays |= complete
-    if kept is not None and many:
-        arrays |= {name: arrays[name][kept] for name in own_labels}
-    class_names = tuple(classes) if classes else choice.classes
-    if choice.classes_array is not None and not classes:
-        class_names = _as_names(arrays[choice.classes_array], f"{choice.classes_array!r} in {source.title}")
-    notes = [*source.notes]
-    if kept is not None:
-        notes.append(f"rows with missing values were left out, {len(kept):,} are read")
-    assembly = Assembly(
-        _joined([arrays[name] for name in choice.values], choice.values, source.title, "classes"),
-        f"{listing(choice.values, 3)} in {source.title}",
-        weights=None if choice.weights is None else arrays[choice.weights],
-        weights_where=f"{choice.weights!r} in {source.title}",
-        class_names=class_names,
-        first_column=choice.first,
-        first_label=options.get("first_label"),
-        many=many,
-        notes=notes,
-    )
-    if own_labels:
-        assembly.labels = _joined([arrays[name] for name in own_labels], own_labels, source.title, "labels")
-        assembly.labels_where = f"{listing(own_labels, 3)} in {source.title}"
-    elif other:
-        assembly.labels, assembly.labels_where = arrays[other[1]], other[1]
+    assembly, kept = _assembled(source, choice, own_labels, other, classes, many, drop_missing)
+    assembly.first_label = options.get("first_label")
     layout = {name: options[name] for name in ("class_axis", "ignore_index", "unknown") if name in options}
     made = assembly.finish(kind or choice.kind, stated=kind is not None, strict=strict, **layout)
     along = {*choice.aside, *(() if with_labels or labels_file is not None else choice.labels)}
-    plain_columns = source.table and all(arrays[name].ndim == 1 for name in choice.values)
     return replace(
         made,
         name=group or (source.title if source.path is None else stem(source.path)),
@@ -234,22 +195,63 @@ def read_source(
         aside=tuple(name for name in names if name in along),
         taken=_taken(source, choice, made, assembly.labels_where),
         ragged=source.ragged,
-        columns=choice.values if plain_columns else (),
+        columns=choice.values if assembly.of_columns else (),
         kept=kept,
     )
 
 
-def _load(
-    source: NamedArrays, choice: Choice, labels: Sequence[str], with_classes: bool
-) -> dict[str, np.ndarray]:
-    """The arrays that were chosen, together: a table is parsed once. Whole numbers in a table are numbers like others."""
-    more = (choice.weights, choice.classes_array if with_classes else None)
-    names = [*choice.values, *labels, *filter(None, more)]
-    arrays = dict(zip(names, source.load(names), strict=True))
+def _assembled(
+    source: NamedArrays,
+    choice: Choice,
+    own_labels: tuple[str, ...],
+    other: tuple[np.ndarray, str] | None,
+    classes: Sequence[str] | None,
+    many: bool,
+    drop_missing: bool,
+) -> tuple[Assembly, np.ndarray | None]:
+    """The arrays that were chosen, less rows with missing values, and which rows are left (None: all).
+
+    Labels are ``own_labels`` of the file, or ``other`` labels and what messages call them.
+    """
+    more = (choice.weights, None if classes else choice.classes_array)
+    names = [*choice.values, *own_labels, *filter(None, more)]
+    arrays = dict(zip(names, source.load(names), strict=True))  # together: a table is parsed once
     for name in choice.values:
-        if source.table and arrays[name].dtype.kind in "iu":
+        if (
+            source.table and arrays[name].dtype.kind in "iu"
+        ):  # whole numbers in a table are numbers like others
             arrays[name] = arrays[name].astype(np.float64)
-    return arrays
+    of_columns = source.table and all(arrays[name].ndim == 1 for name in choice.values)
+    many = many or (choice.pairs and not is_one_hot(np.column_stack(source.load(choice.labels))))
+    rows = {n: a for n, a in arrays.items() if n != choice.classes_array and not (many and n in own_labels)}
+    if other:
+        rows[other[1]] = other[0]
+    complete, kept = _complete(rows, source.title, drop_missing)
+    arrays |= complete
+    notes = [*source.notes]
+    if kept is not None:
+        arrays |= {name: arrays[name][kept] for name in own_labels if many}
+        notes.append(f"rows with missing values were left out, {len(kept):,} are read")
+    class_names = tuple(classes) if classes else choice.classes
+    if choice.classes_array is not None and not classes:
+        class_names = _as_names(arrays[choice.classes_array], f"{choice.classes_array!r} in {source.title}")
+    assembly = Assembly(
+        _joined([arrays[name] for name in choice.values], choice.values, source.title, "classes"),
+        f"{listing(choice.values, 3)} in {source.title}",
+        weights=None if choice.weights is None else arrays[choice.weights],
+        weights_where=f"{choice.weights!r} in {source.title}",
+        class_names=class_names,
+        first_column=choice.first,
+        many=many,
+        of_columns=of_columns,
+        notes=notes,
+    )
+    if own_labels:
+        assembly.labels = _joined([arrays[name] for name in own_labels], own_labels, source.title, "labels")
+        assembly.labels_where = f"{listing(own_labels, 3)} in {source.title}"
+    elif other:
+        assembly.labels, assembly.labels_where = arrays[other[1]], other[1]
+    return assembly, kept
 
 
 def _complete(
