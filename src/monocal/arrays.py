@@ -35,10 +35,10 @@ def array_namespace(*arrays: Array | None) -> Namespace:
     kind = type(arrays[0]) if len(arrays) == 1 else None
     if kind in _NAMESPACES:
         return _NAMESPACES[kind]
-    found: Namespace = array_api_compat.array_namespace(*arrays)
+    library: Namespace = array_api_compat.array_namespace(*arrays)
     if kind is not None and is_torch(arrays[0]):
-        _NAMESPACES[kind] = found
-    return found
+        _NAMESPACES[kind] = library
+    return library
 
 
 def is_torch(x: object) -> TypeGuard[torch.Tensor]:
@@ -116,7 +116,7 @@ def copied(x: Array) -> Array:
 
 
 def device_of(x: Array) -> dict[str, Any]:
-    """Keyword for a creation function, so that the new array lies beside ``x``."""
+    """Keyword for a creation function, so that the new array lies on the device of ``x``."""
     return {"device": x.device} if is_torch(x) else {}
 
 

@@ -88,9 +88,9 @@ def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:
 
 def available_threads() -> int:
     """OMP_NUM_THREADS where it is set, else the cores this process may use."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    if given.isdigit() and int(given) > 0:
-        return int(given)
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    if setting.isdigit() and int(setting) > 0:
+        return int(setting)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -137,7 +137,7 @@ def at_work() -> bool:
 
 
 class _Others:
-    """The threads of one process beside the callers', as many as were ever of use at once."""
+    """The threads of one process other than the callers', as many as were ever of use at once."""
 
     def __init__(self) -> None:
         self.reset()

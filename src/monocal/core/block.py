@@ -181,7 +181,7 @@ class Gathered(Generic[T]):
 def like_depths(x: Array, depth: Array) -> Array:
     """The same numbers (n, K) in the order in memory that the depths have: row by row, or rank by rank.
 
-    A loop is compiled anew for each way in which an array may lie, and the last digits of its sums would depend on that.
+    A loop is compiled again for each way in which an array may lie, and the last digits of its sums would depend on that.
     """
     if not isinstance(x, np.ndarray):
         return x

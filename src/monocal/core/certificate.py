@@ -63,9 +63,9 @@ class Certificate:
 
     def _moved_by_rank(self, predicted: np.ndarray) -> float:
         # Atoms that ask for nothing and have nothing to lose play no part.
-        some = np.flatnonzero((self.gradient < 0) | (self.size > 0))
-        gradient, size = self.gradient[some], self.size[some]
-        kind, factor, start = self.where[:, some]
+        asking = np.flatnonzero((self.gradient < 0) | (self.size > 0))
+        gradient, size = self.gradient[asking], self.size[asking]
+        kind, factor, start = self.where[:, asking]
         r = predicted.shape[2]
         rank = np.arange(r)
         # Ranks from `head` on may share the top; nothing is moved from there. An atom that begins among them is not at its
@@ -74,9 +74,9 @@ class Certificate:
         head = lowest[-1]
         need = np.maximum(-gradient, 0.0) * np.where(start > head, self.ties, 1)
         unsure = (kind == SCALE) & (factor > 0)
-        known = _moved(predicted, (rank < head).astype(np.float64), kind, factor, start)
+        exact = _moved(predicted, (rank < head).astype(np.float64), kind, factor, start)
         beyond = float(predicted[DEPTH, 0, head:].sum())
-        available = np.where(unsure, predicted[DEPTH, factor, 0] - beyond, known)
+        available = np.where(unsure, predicted[DEPTH, factor, 0] - beyond, exact)
         wanting = need > 0
         if (need[wanting] > available[wanting] * (1.0 + _ROUNDING)).any():
             return np.inf
@@ -113,8 +113,8 @@ def _moved(
 ) -> np.ndarray:
     """How much the mean drop of each atom falls when every rank gives its share to the top, (a,)."""
     used, factor = np.unique(factor, return_inverse=True)
-    given = predicted[:, used] * share
-    before = np.cumsum(given[HEIGHT:], axis=2) - given[HEIGHT:]
-    after = np.cumsum(given[DEPTH, :, ::-1], axis=1)[:, ::-1]
+    shares = predicted[:, used] * share
+    before = np.cumsum(shares[HEIGHT:], axis=2) - shares[HEIGHT:]
+    after = np.cumsum(shares[DEPTH, :, ::-1], axis=1)[:, ::-1]
     scale = before[HEIGHT - 1, factor, start] + after[factor, start]
     return np.where(kind == SCALE, scale, before[MASS - 1, factor, start])

@@ -184,25 +184,25 @@ class RankCone:
         self._forget("drop", "_losses")
 
     def _forget(self, *names: str) -> None:
-        """What was computed once has to be computed anew."""
+        """Compute again what is cached under these names."""
         for name in names:
             self.__dict__.pop(name, None)
 
     def _prior_targets(self) -> np.ndarray:
         """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row. Of many rows a sample is enough."""
-        some = self.rows.some()
-        weight = self.totals.weight if some is self.rows else some.total_weight()
+        sample = self.rows.some()
+        weight = self.totals.weight if sample is self.rows else sample.total_weight()
 
         def at_scale(scale: float) -> np.ndarray:
             plain = np.zeros(len(self.atoms))
             plain[_PLAIN] = scale
-            sums = some.sum(Block.sums, self.point(plain, _NOTHING))
+            sums = sample.sum(Block.sums, self.point(plain, _NOTHING))
             return self.mirrors.of_all_factors(sums, self.allowed.shape[2]) / weight
 
         def mean_depth(scale: float) -> float:
-            if some.has_tail:
+            if sample.has_tail:
                 return float(at_scale(scale)[DEPTH, 0].sum())
-            return float(some.sum(Block.scale_sums, scale)[1]) / weight
+            return float(sample.sum(Block.scale_sums, scale)[1]) / weight
 
         # The softmax of logits that differ by much less than one (cosines, say) is uniform: they are first brought to a deviation
         # of about one. The largest of m normal numbers lies roughly sqrt(2 log m) / 1.5 deviations above their mean.
@@ -285,16 +285,15 @@ class RankCone:
     def hessian(self, coefficients: np.ndarray, working: np.ndarray) -> np.ndarray:
         if self._only_scale:
             return self.evaluate(coefficients, working).hessian
-        found: np.ndarray = self.rows.sum(Block.hessian, self.point(coefficients, working))
-        return found / self.totals.weight
+        return self.rows.sum(Block.hessian, self.point(coefficients, working)) / self.totals.weight
 
     def point(self, coefficients: np.ndarray, working: np.ndarray) -> Point:
         """Coefficients (a,) as an engine takes them, with the atoms of a working set."""
-        some = np.flatnonzero(coefficients)
+        used = np.flatnonzero(coefficients)
         return Point.of_steps(
             self.allowed.shape[1:],
-            self._places[:, some],
-            coefficients[some],
+            self._places[:, used],
+            coefficients[used],
             self._places[:, working],
             own=self.mirrors.own if len(self.mirrors.mirrored) else None,
             begins=self.begins,

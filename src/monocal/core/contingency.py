@@ -23,19 +23,19 @@ def chi_squared(table: np.ndarray, seed: int = 0) -> tuple[float, float]:
     if table.shape[1] < 2 or not table.sum(axis=1).all():
         return 0.0, 1.0
     expected = table.sum(axis=1, keepdims=True) * (table.sum(axis=0) / table.sum())
-    found = float(((table - expected) ** 2 / expected).sum())
+    statistic = float(((table - expected) ** 2 / expected).sum())
     if expected.min() >= 5:
-        return found, float(chi2.sf(found, table.shape[1] - 1))
+        return statistic, float(chi2.sf(statistic, table.shape[1] - 1))
     if table.sum(axis=1).max() > _MOST + table.shape[1]:  # rounding may have added a little
         return chi_squared(_no_more(table, _MOST), seed)
     drawing = random_table(table.sum(axis=1), table.sum(axis=0), seed=np.random.default_rng(seed))
     above = done = 0
     while done < _DRAWS and above < _ENOUGH:  # once many lie above, the p-value is known well enough
-        some = min(_DRAWS - done, max(1, _BATCH // table.size), 1 + 9 * done if done else 500)
-        drawn = ((drawing.rvs(some) - expected) ** 2 / expected).sum(axis=(1, 2))
-        above += int((drawn >= found * (1 - 1e-12)).sum())
-        done += some
-    return found, (above + 1) / (done + 1)
+        batch = min(_DRAWS - done, max(1, _BATCH // table.size), 1 + 9 * done if done else 500)
+        drawn = ((drawing.rvs(batch) - expected) ** 2 / expected).sum(axis=(1, 2))
+        above += int((drawn >= statistic * (1 - 1e-12)).sum())
+        done += batch
+    return statistic, (above + 1) / (done + 1)
 
 
 def _no_more(table: np.ndarray, most: int) -> np.ndarray:

@@ -379,8 +379,8 @@ def _level_ties(
         lowest = ranked == height
         kept = xp.sum(xp.astype(lowest, g.dtype), axis=0)
         equal = (tail == height) if masked is None else (tail == height) & ~masked[r:, ...]
-        known = equal[:-1, ...] if has_rest else equal  # of a rest nothing is known but the depth
-        more = xp.sum(xp.astype(known, g.dtype), axis=0)
+        counted = equal[:-1, ...] if has_rest else equal  # of a rest nothing is known but the depth
+        more = xp.sum(xp.astype(counted, g.dtype), axis=0)
         shared = xp.minimum(xp.maximum(low + (g - low) * (kept / (kept + more)), g), low + 0.0 * g)
         g = xp.where(lowest & (more > 0), shared, g)
         of_group = xp.max(xp.where(lowest, g, filled(g, 0.0, xp)), axis=0)

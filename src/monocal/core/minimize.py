@@ -206,15 +206,15 @@ class _Bracket:
     def closed(self) -> bool:
         return self.high <= self.low * (1.0 + 1e-15)
 
-    def next(self, at: float, g: float, wanted: float) -> float:
+    def next(self, at: float, g: float, target: float) -> float:
         """Where Newton's step leads, if it can be trusted; else the middle."""
-        if wanted <= self.lower and self.low == self.lower and not self.bound_tried:
+        if target <= self.lower and self.low == self.lower and not self.bound_tried:
             self.bound_tried = True
-            wanted = self.lower
-        elif abs(g) > 0.5 * abs(self.last) or not self.low < wanted < min(self.high, _FARTHEST * at):
-            wanted = self._middle()
+            target = self.lower
+        elif abs(g) > 0.5 * abs(self.last) or not self.low < target < min(self.high, _FARTHEST * at):
+            target = self._middle()
         self.last = g
-        return wanted
+        return target
 
     def _middle(self) -> float:
         """Half-way by ratio; a fixed factor farther where there is no end."""
@@ -251,14 +251,14 @@ def minimize_one(
             status = Status.STALLED
             break
         n_iter += 1
-        known = _Known.of(at, g, float(here.expansion.hessian[0, 0]), float(problem.worth[0]))
-        c = np.array([bracket.next(at, g, known.root(before)) + zero])
-        before = known
+        model = _Model.of(at, g, float(here.expansion.hessian[0, 0]), float(problem.worth[0]))
+        c = np.array([bracket.next(at, g, model.root(before)) + zero])
+        before = model
     return here.solution(goal.tol, status, n_iter, history)
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Model:
     """What a point tells of ``h``, whose root is wanted: value and slope, which is 0 where there is no telling."""
 
     at: float
@@ -266,7 +266,7 @@ class _Known:
     slope: float
 
     @classmethod
-    def of(cls, at: float, g: float, curvature: float, worth: float) -> _Known:
+    def of(cls, at: float, g: float, curvature: float, worth: float) -> _Model:
         left = worth - g
         if not (curvature > 0 and left > 0 and worth > 0):
             return cls(at, -g, 0.0)
@@ -274,7 +274,7 @@ class _Known:
             return cls(at, -g, -curvature)
         return cls(at, float(np.log(left / worth)), -curvature / left)
 
-    def root(self, before: _Known | None) -> float:
+    def root(self, before: _Model | None) -> float:
         """By the cubic ``c(h)`` through this point and the one before, if that was much farther off; else by Newton's step."""
         if self.slope == 0.0:
             return np.inf if self.h > 0 else 0.0

@@ -250,11 +250,11 @@ class Newton:
         # Those of the working set have their turn in this step.
         free = self.here.slope.copy()
         free[self.here.active] = free[self.here.working] = 0.0
-        wanted = problem.candidates(free, self._n_welcome)
+        candidates = problem.candidates(free, self._n_welcome)
         self._step_size = 1.0
         while self._step_size >= SHORTEST:
             trial = self._trial(move, self._step_size)
-            there = Iterate.of(problem, trial, np.union1d(np.flatnonzero(trial > problem.lower), wanted))
+            there = Iterate.of(problem, trial, np.union1d(np.flatnonzero(trial > problem.lower), candidates))
             if self._is_better(there, move):
                 return there
             self._step_size /= 2
@@ -333,8 +333,8 @@ class TwoPhaseNewton(Newton):
         while self._step_size >= SHORTEST:
             there = Iterate.of(self.problem, self._trial(move, self._step_size), NOTHING)
             if self._is_better(there, move):
-                known = replace(there.expansion, hessian=self.here.expansion.hessian)
-                return replace(there, working=move.working, expansion=known)
+                expansion = replace(there.expansion, hessian=self.here.expansion.hessian)
+                return replace(there, working=move.working, expansion=expansion)
             self._step_size /= 2
         return None
 
@@ -349,38 +349,23 @@ def _bounded_newton_step(
     """
     if not len(g):
         return np.zeros(0)
-    if np.isinf(room).any():
-        return _partly_free_step(g, hessian, room, metric, ridge)
-    factor, scale = _factor(hessian, metric, ridge)
-    target = factor.T @ (room * scale) - dtrtrs(factor, g / scale, lower=1)[0]
-    try:
-        moved = _non_negative(factor, target)
-    except RuntimeError:  # it did not settle: for once, step along the gradient, atom by atom
-        moved = np.maximum(room * scale - g / scale, 0.0)
-    return moved / scale - room
-
-
-def _partly_free_step(
-    g: np.ndarray, hessian: np.ndarray, room: np.ndarray, metric: np.ndarray, ridge: float
-) -> np.ndarray:
-    """`_bounded_newton_step` where some coordinates have no bound."""
     free = np.isinf(room)
-    order, n_free = np.argsort(~free, kind="stable"), int(free.sum())
+    order, k = np.argsort(~free, kind="stable"), int(free.sum())
     factor, scale = _factor(hessian[np.ix_(order, order)], metric[order], ridge)
     right = dtrtrs(factor, g[order] / scale, lower=1)[0]
-    inner, cross, outer = factor[n_free:, n_free:], factor[n_free:, :n_free], factor[:n_free, :n_free]
-    space = room[order][n_free:] * scale[n_free:]
-    bounded = np.zeros(len(space))
-    if len(space):
+    inner, room = factor[k:, k:], room[order[k:]]
+    space, moved = room * scale[k:], room
+    if len(room):
         try:
-            bounded = _non_negative(inner, inner.T @ space - right[n_free:]) - space
-        except RuntimeError:  # as above
-            bounded = np.maximum(-(inner @ right[n_free:]), -space)
+            moved = _non_negative(inner, inner.T @ space - right[k:])
+        except RuntimeError:  # it did not settle: for once, step along the gradient, atom by atom
+            moved = np.maximum(space - inner @ right[k:], 0.0)
     step = np.empty(len(g))
-    step[order[n_free:]] = bounded / scale[n_free:]
-    step[order[:n_free]] = (
-        dtrtrs(outer, -right[:n_free] - cross.T @ bounded, lower=1, trans=1)[0] / scale[:n_free]
-    )
+    step[order[k:]] = moved / scale[k:] - room
+    if k:
+        outer, cross = factor[:k, :k], factor[k:, :k]
+        rest = -right[:k] - cross.T @ (moved - space)
+        step[order[:k]] = dtrtrs(outer, rest, lower=1, trans=1)[0] / scale[:k]
     return step
 
 

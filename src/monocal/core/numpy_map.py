@@ -145,8 +145,8 @@ class _PlainRows:
             level = f[:, -2] == 0
         out.reshape(-1)[places] = f
         if np.count_nonzero(level):  # rounding may have made another class equal to the top
-            some = np.flatnonzero(level)
-            out[some] = keep_argmax(out[some], z[some])
+            chosen = np.flatnonzero(level)
+            out[chosen] = keep_argmax(out[chosen], z[chosen])
         return height[:, 0] <= LARGEST
 
     def _logits(self, v: np.ndarray, height: np.ndarray) -> np.ndarray:
@@ -173,10 +173,10 @@ class _PlainRows:
             _keep_order(g, jumps, few)
         f: np.ndarray = np.subtract(0.0, g, out=g)
         if len(tied):
-            some = f[tied]
-            average_ties(some, Ranked(depth, height[tied, 0], height[tied], None, None, v.shape[1]), jumps)
+            chosen = f[tied]
+            average_ties(chosen, Ranked(depth, height[tied, 0], height[tied], None, None, v.shape[1]), jumps)
             # Where a jump splits the classes that share the top, that has come down.
-            f[tied] = some - some[:, -1:]
+            f[tied] = chosen - chosen[:, -1:]
         return f
 
     def _factors(self, v: np.ndarray) -> np.ndarray | None:
@@ -277,8 +277,8 @@ def _keep_order(g: np.ndarray, jumps: np.ndarray, few: bool) -> None:
         return
     crossed = g[:, jumps - 1] < g[:, jumps]
     if np.count_nonzero(crossed):
-        some = np.flatnonzero(crossed.any(axis=1))
-        g[some] = np.maximum.accumulate(g[some, ::-1], axis=1)[:, ::-1]
+        chosen = np.flatnonzero(crossed.any(axis=1))
+        g[chosen] = np.maximum.accumulate(g[chosen, ::-1], axis=1)[:, ::-1]
 
 
 def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

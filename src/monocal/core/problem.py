@@ -125,7 +125,7 @@ class Solution:
 
 
 def unchecked(coefficients: np.ndarray, n_iter: int, history: list[Step]) -> Solution:
-    """A point at which nothing was measured: whoever goes on from it has to."""
+    """A point at which nothing was measured."""
     nothing = float("nan")
     return Solution(
         coefficients, False, Status.UNCHECKED, nothing, nothing, nothing, n_iter, history=tuple(history)
@@ -206,8 +206,8 @@ class ConeProblem(Protocol):
     ...         self.A, self.y = A, y
     ...     def evaluate(self, coefficients, working):
     ...         residual = self.A @ coefficients - self.y
-    ...         some = self.A[:, working]
-    ...         return Expansion(residual @ residual / 2, self.A.T @ residual, some.T @ some)
+    ...         part = self.A[:, working]
+    ...         return Expansion(residual @ residual / 2, self.A.T @ residual, part.T @ part)
     >>> A, y = np.array([[1.0, 0.5], [0.0, 1.0]]), np.array([2.0, -1.0])
     >>> solution = minimize(LeastSquares(A, y))
     >>> solution.coefficients.round(6), solution.converged

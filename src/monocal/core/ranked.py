@@ -73,7 +73,7 @@ class Ranked:
     valid: Array | None  # (n, r) bool, None where nothing is masked
     tail: Tail | None
     n_classes: int
-    # (r,) bool: whether a rank equals the one below it in some row; None if nobody looked
+    # (r,) bool: whether a rank equals the one below it in some row; None if not determined
     tied: np.ndarray | None = None
     measured: dict[str, np.ndarray] | None = None  # statistics that are known already, (n,) each by name
 

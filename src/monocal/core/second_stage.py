@@ -100,12 +100,12 @@ def of_context(
     for i, count in enumerate(s["categories"]):
         column = context[:, i]
         if count is None:
-            # In double precision: a time, say, is large beside its differences.
+            # In double precision: a time, say, is large relative to its differences.
             away = double(column, xp) - a["typical"][i]
             numbers.append(xp.astype(xp.where(xp.isnan(away), filled(away, 0.0, xp), away), dtype))
             continue
-        known = (column >= 0) & (column < count)
-        code = xp.astype(xp.where(known, column, filled(column, float(count), xp)), xp.int64)
+        valid = (column >= 0) & (column < count)
+        code = xp.astype(xp.where(valid, column, filled(column, float(count), xp)), xp.int64)
         of_column = xp.take(a[f"column_{i}"], code, axis=0)
         scale = of_column if scale is None else scale * of_column
     return scale, numbers

@@ -172,7 +172,7 @@ def compute(statistic: str | Callable[[Array], Any], rows: Ranked) -> Array:
 
 def compute_all(statistics: Sequence[str | Callable[[Array], Any]], rows: Ranked) -> list[Array]:
     """Several statistics, (n,) each."""
-    known = rows.measured or {}
+    measured = rows.measured or {}
     v: Any = None
     out: list[Array] = []
     with np.errstate(over="ignore", under="ignore"):
@@ -180,8 +180,8 @@ def compute_all(statistics: Sequence[str | Callable[[Array], Any]], rows: Ranked
             if not isinstance(s, str):
                 xp = array_namespace(rows.depth)
                 out.append(own_statistic(s, xp.clip(rows.height[:, None] - rows.depth, min=0.0)))
-            elif s in known:
-                out.append(known[s])
+            elif s in measured:
+                out.append(measured[s])
             else:
                 v = v or _depths_of(rows)
                 out.append(STATISTICS[s](v))

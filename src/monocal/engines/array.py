@@ -200,8 +200,8 @@ class ArrayEngine:
             mean = _sum_of_ranks(p) / total
             p *= block.rows.depth.T
             curvature = _sum_of_ranks(p) / total - mean * mean
-        found = xp.stack([xp.log(total), mean, curvature])
-        return to_numpy(xp.astype(found, xp.float64) @ xp.astype(weight, xp.float64))
+        results = xp.stack([xp.log(total), mean, curvature])
+        return to_numpy(xp.astype(results, xp.float64) @ xp.astype(weight, xp.float64))
 
     def _at_scale(self, block: Block, scale: float) -> tuple[Array, Array]:
         """``exp(-scale v)`` (r, n), in a scratch buffer, and its total."""
@@ -294,10 +294,10 @@ class ArrayEngine:
             errors = left @ (tail[0] if tail is not None and len(mass) == 1 else below[-1])
             below -= _times(below, below, _buffer("product", below))
             biases = _products(left, below)
-        found = [to_numpy(x).astype(np.float64) for x in (scales, lowest, errors, biases)]
-        variances = np.zeros((2, len(found[2]), len(found[0])))
-        variances[SCALE, 0], variances[SCALE, 1:, 0], variances[BIAS] = found[0], found[1], found[3]
-        return Information(float(xp.sum(weight, dtype=xp.float64)), np.maximum(variances, 0.0), found[2])
+        results = [to_numpy(x).astype(np.float64) for x in (scales, lowest, errors, biases)]
+        variances = np.zeros((2, len(results[2]), len(results[0])))
+        variances[SCALE, 0], variances[SCALE, 1:, 0], variances[BIAS] = results[0], results[1], results[3]
+        return Information(float(xp.sum(weight, dtype=xp.float64)), np.maximum(variances, 0.0), results[2])
 
     def truncate(
         self, block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], kept: int

@@ -380,11 +380,11 @@ def _hessian(block: Block, point: Point) -> np.ndarray:
     atoms = column, is_scale, factor, among_ties, point.start[order], order
     total, slices, together = np.zeros((a, a)), block.slices(), max(threads, _HESSIANS // a**2)
     for i in range(0, len(slices), together):
-        some = slices[i : i + together]
-        ends, first = np.array([part.stop for part in some]), some[0].start
-        out = np.empty((len(some), a, a))
+        chosen = slices[i : i + together]
+        ends, first = np.array([part.stop for part in chosen]), chosen[0].start
+        out = np.empty((len(chosen), a, a))
         args = *before, *atoms, ends, first, out, _first_turn()
-        run_parallel(lambda args=args: loops().hessians_of_blocks(*args), min(threads, len(some)))  # type: ignore[misc]
+        run_parallel(lambda args=args: loops().hessians_of_blocks(*args), min(threads, len(chosen)))  # type: ignore[misc]
         for part in out:
             total += part
     return total
@@ -470,8 +470,8 @@ class LoopMap:
         out = np.empty_like(logits)
 
         def one(rows: slice) -> None:
-            some = None if context is None else context[rows]
-            self._block(logits[rows], normalise, some, otherwise, out[rows])
+            chosen = None if context is None else context[rows]
+            self._block(logits[rows], normalise, chosen, otherwise, out[rows])
 
         parallel_map(one, row_slices(logits, rows_of_size(_BLOCK, logits.shape[1])))
         return out
@@ -557,16 +557,16 @@ def find_jumps(
     if len(starts) and not (starts[0] >= 0 and starts[-1] < r and (np.diff(starts) > 0).all()):
         raise IndexError(f"ranks {starts} do not rise from 0 to {r - 1}")  # the loop would not notice
     ranks = (r - starts[::-1]).astype(np.uint32)
-    wanted = ranks if r == m else np.append(ranks, np.uint32(r))
+    needed = ranks if r == m else np.append(ranks, np.uint32(r))
     top, height, done = np.empty_like(z[:, 0]), np.empty_like(z[:, 0]), np.empty(n, dtype=bool)
-    depth = np.empty((n, len(wanted)), dtype=z.dtype)
+    depth = np.empty((n, len(needed)), dtype=z.dtype)
     over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
-    found = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
+    measured = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
     if m <= _SORTED:
         rows = scratch_buffer("in_order", z.shape, z.dtype)
         loops().sort_rows(z, rows, _NONE)
-        map_loops().read_jumps(rows, wanted, r < m, top, height, depth, over, many, done, found)
+        map_loops().read_jumps(rows, needed, r < m, top, height, depth, over, many, done, measured)
     else:
         n_buckets = min(-(-m // 8) * 8, 2**15)
-        map_loops().find_jumps(z, wanted, r < m, n_buckets, top, height, depth, over, many, done, found)
-    return Jumps(ranks, top, height, depth, over, many, done, found)
+        map_loops().find_jumps(z, needed, r < m, n_buckets, top, height, depth, over, many, done, measured)
+    return Jumps(ranks, top, height, depth, over, many, done, measured)

@@ -68,13 +68,13 @@ def place_of(here, row):
 
 
 @loop
-def flush(some, out, n, rows):
+def flush(chunk, out, n, rows):
     # From single to double precision every few rows, before rounding adds up.
     if n % 32 == 31 or n == rows - 1:
-        for j in range(some.shape[0]):
-            for i in range(some.shape[1]):
-                out[j, i] += some[j, i]
-                some[j, i] = F32(0)
+        for j in range(chunk.shape[0]):
+            for i in range(chunk.shape[1]):
+                out[j, i] += chunk[j, i]
+                chunk[j, i] = F32(0)
 
 
 @loop
@@ -130,7 +130,7 @@ def prepare_rows(z, labels, depth, top, height, label_depth, first, held, tied, 
             measure_rows(depth[begin:end], measured[begin:end])
         begin = piece * next_of(turn)
     for j in range(r):
-        if own[j]:  # whoever else writes there writes the same
+        if own[j]:  # another thread that writes there writes the same
             tied[j] = 1
 
 
@@ -155,11 +155,11 @@ def tail_sums(z, top, height, leading, lesser, base, out):
         w, c, b = leading[n * step], lesser[n * step], base[n]
         s0, s1, s2 = 0.0, 0.0, 0.0
         for begin in range(0, z.shape[1], PART):
-            some = z[n, begin : begin + PART]
-            for i in range(some.size):
-                v[i] = min(max(top[n] - some[i], height[n]), MOST)
+            chunk = z[n, begin : begin + PART]
+            for i in range(chunk.size):
+                v[i] = min(max(top[n] - chunk[i], height[n]), MOST)
                 e[i] = exp(w * v[i] + (c * v[i] + b))
-            t0, t1, t2 = part_moments(e[: some.size], v[: some.size])
+            t0, t1, t2 = part_moments(e[: chunk.size], v[: chunk.size])
             s0, s1, s2 = s0 + t0, s1 + t1, s2 + t2
         out[0, n], out[1, n], out[2, n] = s0, s1, s2
 
@@ -185,27 +185,27 @@ def moments_of_blocks(v, height, weight, psi, ends, by_rank, by_factor, ties, tu
     # at the top, and of ones; and the size of the largest tie in it, or in
     # blocks that the same thread had before (B,): only the largest of all means anything. Threads take turns.
     step, k, most = (0 if psi.shape[0] == 1 else 1), psi.shape[1], 1
-    some = np.zeros((2, v.shape[1]), dtype=np.float32)
+    chunk = np.zeros((2, v.shape[1]), dtype=np.float32)
     block = next_of(turn)
     while block < ends.size:
         begin, end = rows_of(block, ends)
-        found = by_factor[block]
-        found[:] = 0.0
+        totals = by_factor[block]
+        totals[:] = 0.0
         by_rank[block] = 0.0
         for n in range(begin, end):
             row, high, factors = v[n], height[n], psi[n * step]
-            s1, s2 = add_moments(row, high, weight[n], some[0], some[1])
+            s1, s2 = add_moments(row, high, weight[n], chunk[0], chunk[1])
             tall, w = np.float64(high), np.float64(weight[n])
             for j in range(k):
                 x = w * np.float64(factors[j])
                 y = x * np.float64(factors[j])
-                found[0, 0, j] += x * s1
-                found[0, 1, j] += y * s2
-                found[1, 0, j] += x * tall
-                found[1, 1, j] += y * (tall * tall)
-                found[2, 0, j] += x
-                found[2, 1, j] += y
-            flush(some, by_rank[block], n - begin, end - begin)
+                totals[0, 0, j] += x * s1
+                totals[0, 1, j] += y * s2
+                totals[1, 0, j] += x * tall
+                totals[1, 1, j] += y * (tall * tall)
+                totals[2, 0, j] += x
+                totals[2, 1, j] += y
+            flush(chunk, by_rank[block], n - begin, end - begin)
             most = largest_tie_of_row(row, most)
         ties[block] = most
         block = next_of(turn)
@@ -241,7 +241,7 @@ def add_labels(psi, weight, depth, height, rank, held, ends, out):
     # Each label in equal shares on the ranks that hold it: what begins and ends at each rank, to `out` (r + 1, 3, K). Block by
     # block, so that it does not matter how many blocks are added in one call.
     step, k = (0 if psi.shape[0] == 1 else 1), psi.shape[1]
-    some, waits = np.zeros_like(out), np.zeros(out.shape[0], dtype=np.uint8)
+    chunk, waits = np.zeros_like(out), np.zeros(out.shape[0], dtype=np.uint8)
     places = np.empty(out.shape[0], dtype=np.intp)
     begin = 0
     for block in range(ends.size):
@@ -254,7 +254,7 @@ def add_labels(psi, weight, depth, height, rank, held, ends, out):
                     waits[place] = 1
                     places[count] = place
                     count += 1
-                here = some[place]
+                here = chunk[place]
                 one = -share if end else share
                 deep, high = one * np.float64(depth[n]), one * np.float64(height[n])
                 for j in range(k):
@@ -264,8 +264,8 @@ def add_labels(psi, weight, depth, height, rank, held, ends, out):
                     here[2, j] += one * x
         for i in range(count):
             waits[places[i]] = 0
-            out[places[i]] += some[places[i]]
-            some[places[i]] = 0.0
+            out[places[i]] += chunk[places[i]]
+            chunk[places[i]] = 0.0
         begin = ends[block]
 
 
@@ -323,7 +323,7 @@ def information_of_blocks(
 
 @loop
 def add_ranks(v, height, weight, p, share, below, drop, scales, squares, biases):
-    # Rank by rank, a few rows beside each other: sums that run along a row would wait for each other. ``below`` is what lies
+    # Rank by rank, a few rows side by side: sums that run along a row would wait for each other. ``below`` is what lies
     # below a rank, ``drop`` the mean drop of a scale that begins there. Leaves ``below - below^2`` in p; ``below`` is the top's.
     n, r = v.shape
     for j in range(r):

@@ -354,7 +354,7 @@ def transpose(context: Any, source: Any, source_step: Any, target: Any, target_s
             offset = builder.mul(args[1], ir.Constant(INDEX, i))
             rows.append(builder.load(vector_at(builder, data[0], offset), align=4))
         k = LANES // 2
-        while k:  # blocks of k x k beside the diagonal change places
+        while k:  # blocks of k x k next to the diagonal change places
             upper = [LANES + c - k if c & k else c for c in range(LANES)]
             lower = [LANES + c if c & k else c + k for c in range(LANES)]
             masks = [ir.Constant(ir.VectorType(ir.IntType(32), LANES), m) for m in (upper, lower)]

@@ -30,7 +30,7 @@ from .numba_loops import F32, HOW, MOST, PART, exp, float_of_bits, loop, strict_
 
 # Rows that differ by less are one bucket: there is nothing to divide by.
 LEAST = F32(1e-30)
-# Values in one bucket that are compared each with each; that are put in order; more are dealt out anew, at most so often.
+# Values in one bucket that are compared each with each; that are put in order; more are dealt out again, at most so often.
 FEW, CROWD, ZOOMS = np.uint32(8), np.uint32(64), 3
 # Buckets are counted in groups, so that few steps lead from one jump to the next.
 GROUP = np.uint32(8)
@@ -130,7 +130,7 @@ def put_in_order(x, first, beyond):
 def one_of_few(x, first, beyond, above, rank):
     """The value at a rank where ``above`` values are smaller than any of these, and how many lie below it, and below it or at it.
 
-    Each is compared with each: in the end faster than to put them in order, which takes branches that nobody can foresee.
+    Each is compared with each: in the end faster than to put them in order, which takes branches that cannot be predicted.
     """
     here, over, many = x[first], above, above
     for s in range(first, beyond):
@@ -147,7 +147,7 @@ def one_of_few(x, first, beyond, above, rank):
 
 @strict_loop
 def jumps_of_row(
-    v, height, ranks, bucket, held, grouped, wanted, end, inside, depths, found, depth, over, many
+    v, height, ranks, bucket, held, grouped, needed, end, inside, depths, spans, depth, over, many
 ):
     # `found`: for each bucket wanted where it begins and ends in `depths`, how many values lie above it, and its number.
     last = F32(held.size - 2)
@@ -157,24 +157,24 @@ def jumps_of_row(
     for zoom in range(ZOOMS):
         find_buckets(v, near, last / (far - near) if far - near > LEAST else F32(0), last, bucket)
         count_buckets(bucket, held, grouped)
-        wanted[:] = np.uint8(0)
+        needed[:] = np.uint8(0)
         above_group, group, listed, k, crowd = NONE, NONE, NONE, NONE, NONE
         for j in range(ranks.size):
             while above_group + grouped[group] < ranks[j]:
                 above_group += grouped[group]
                 group += ONE
             above, b, up_to = above_group, group * GROUP, above_group
-            for i in range(GROUP):  # without branches, which nobody could foresee
+            for i in range(GROUP):  # without branches, which could not be predicted
                 up_to += held[group * GROUP + i]
                 before = up_to < ranks[j]
                 above = up_to if before else above
                 b += np.uint32(before)
-            if not wanted[b]:
-                wanted[b], end[b] = np.uint8(1), listed
-                found[0, k], found[1, k], found[2, k] = listed, listed + held[b], above
+            if not needed[b]:
+                needed[b], end[b] = np.uint8(1), listed
+                spans[0, k], spans[1, k], spans[2, k] = listed, listed + held[b], above
                 listed += held[b]
                 k += ONE
-                if held[b] > held[crowd] or not wanted[crowd]:
+                if held[b] > held[crowd] or not needed[crowd]:
                     crowd = b
         if held[crowd] <= CROWD:
             break
@@ -186,20 +186,20 @@ def jumps_of_row(
     count = NONE
     for i in range(v.size):
         inside[count] = np.uint32(i)
-        count += np.uint32(wanted[bucket[i]])
+        count += np.uint32(needed[bucket[i]])
     for t in range(count):
         i = inside[t]
         b = bucket[i]
         depths[end[b]] = v[i]
         end[b] += ONE
     for j in range(k):
-        if found[1, j] - found[0, j] > FEW:
-            put_in_order(depths, found[0, j], found[1, j])
+        if spans[1, j] - spans[0, j] > FEW:
+            put_in_order(depths, spans[0, j], spans[1, j])
     k = NONE
     for j in range(ranks.size):
-        while found[2, k] + found[1, k] - found[0, k] < ranks[j]:
+        while spans[2, k] + spans[1, k] - spans[0, k] < ranks[j]:
             k += ONE
-        first, beyond, above = found[0, k], found[1, k], found[2, k]
+        first, beyond, above = spans[0, k], spans[1, k], spans[2, k]
         if beyond - first <= FEW:
             depth[j], over[j], many[j] = one_of_few(depths, first, beyond, above, ranks[j])
             continue
@@ -265,8 +265,8 @@ def find_jumps(z, ranks, cut, n_buckets, top, height, depth, over, many, done, s
         np.empty(n_buckets, np.uint32),
         np.empty(m + 1, np.uint32),
     )
-    wanted, grouped = np.empty(n_buckets, np.uint8), np.empty(n_buckets // GROUP, np.uint32)
-    found = np.empty((3, ranks.size), np.uint32)
+    needed, grouped = np.empty(n_buckets, np.uint8), np.empty(n_buckets // GROUP, np.uint32)
+    spans = np.empty((3, ranks.size), np.uint32)
     for n in range(z.shape[0]):
         low, high = ends_of(z[n])
         available = np.uint32(m)
@@ -281,7 +281,7 @@ def find_jumps(z, ranks, cut, n_buckets, top, height, depth, over, many, done, s
             few -= 1
         depths_of(z[n], high, v)
         jumps_of_row(
-            v, height[n], ranks[:few], bucket, held, grouped, wanted, end, inside, depths, found, depth[n], over[n], many[n]
+            v, height[n], ranks[:few], bucket, held, grouped, needed, end, inside, depths, spans, depth[n], over[n], many[n]
         )  # fmt: skip
         if statistics.shape[0]:
             statistics_of_row(v, available, statistics[n])
@@ -448,11 +448,11 @@ def logits_of_row(v, ranks, depth, over, many, w, drop, bound, t, x, y, result):
         only = w[0]
         for i in range(v.size):
             result[i] = v[i] * only + result[i]
-    k, known, least = 0, NONE, F32(0)
+    k, last_many, least = 0, NONE, F32(0)
     for j in range(ranks.size):
-        if many[j] <= ranks[j] or many[j] == known:
+        if many[j] <= ranks[j] or many[j] == last_many:
             continue
-        known = many[j]
+        last_many = many[j]
         t[k], x[k] = depth[j], group_value(depth[j], j, over[j], many[j], ranks, w, drop, bound)
         if over[j] == NONE:  # a jump splits the classes that share the top: it comes down
             least = x[k]

@@ -171,10 +171,10 @@ def _readable(block: Block) -> bool:
 def _suits(block: Block, point: Point) -> bool:
     """Whether the kernels take rows and a point like these."""
     tail = block.rows.tail
-    known = tail is None or (tail.logits is None) != (tail.rest is None)
+    described = tail is None or (tail.logits is None) != (tail.rest is None)
     r = block.rows.depth.shape[1]
     short = r <= _LONGEST and len(point.jumps) <= _JUMPS and len(point.start) <= _ATOMS
-    return known and short and point.begins is None and _readable(block)
+    return described and short and point.begins is None and _readable(block)
 
 
 def _sums(block: Block, point: Point, gradient: bool = True) -> Sums:
@@ -211,22 +211,22 @@ def _sums(block: Block, point: Point, gradient: bool = True) -> Sums:
             maxnreg=_REGISTERS,
         )  # fmt: skip
     # Everything into two arrays, which are copied to the host together.
-    found = v.new_empty(3 * r + 2 + a * a, dtype=torch.float64)
+    packed = v.new_empty(3 * r + 2 + a * a, dtype=torch.float64)
     if gradient:
-        torch.sum(out, dim=0, out=found[: 3 * r + 2])
+        torch.sum(out, dim=0, out=packed[: 3 * r + 2])
     else:
-        torch.sum(out[:, 3 * r :], dim=0, out=found[3 * r : 3 * r + 2])
-    wanted = [found if gradient else found[3 * r :]]
+        torch.sum(out[:, 3 * r :], dim=0, out=packed[3 * r : 3 * r + 2])
+    arrays = [packed if gradient else packed[3 * r :]]
     if own is not None:
-        wanted.append(own.T @ q[:, : r + 1])
+        arrays.append(own.T @ q[:, : r + 1])
     if a:
         # Sums over rows of products of the atoms' numbers.
         of_atoms = torch.mm(products[:, : 3 * a].T, products[:, 3 * a :])
         _, at, _, scale, _ = there.split(point)
         tiles = -(-a // _TILE)
         with device_of_kernel(v):
-            _kernels().covariances[(tiles, tiles)](of_atoms, at, scale, a, found[3 * r + 2 :], tile=_TILE)
-    flat, *others = to_host(wanted)
+            _kernels().covariances[(tiles, tiles)](of_atoms, at, scale, a, packed[3 * r + 2 :], tile=_TILE)
+    flat, *others = to_host(arrays)
     by_rank, whole = np.zeros((3, 0)), np.zeros(0)
     if gradient:
         by_rank, flat = flat[: 3 * r].reshape(3, r), flat[3 * r :]
@@ -358,8 +358,8 @@ def _scale_sums(block: Block, scale: float) -> np.ndarray:
             v, r, block.weight, block.rows.height, leading, scale - leading, out,
             block=size, num_warps=min(max(size // 512, 1), 8),
         )  # fmt: skip
-    (found,) = to_host([out.sum(dim=0)])
-    return found
+    (packed,) = to_host([out.sum(dim=0)])
+    return packed
 
 
 def _sums_of_tail(logits: Any, top: Any, height: Any, weight: Any) -> Any:
@@ -422,10 +422,10 @@ def _prepare_rows(logits: Any, labels: Any) -> tuple[Ranked, Any, Any, Any] | No
             z, z.stride(0), ordered, ordered.stride(0), n, m, labels, LARGEST, depth, of_rows, counts, seen,
             log=log, each=sorted_each(log), block=size, num_warps=sorting_warps(log) if log else size // 512,
         )  # fmt: skip
-    found: np.ndarray = seen.cpu().numpy()
+    packed: np.ndarray = seen.cpu().numpy()
     height, top, label_depth = of_rows.unbind()
-    valid = depth <= height[:, None] if found[m] else None
-    rows = Ranked(depth, height, top[:, None], valid, None, m, found[:m] > 0)
+    valid = depth <= height[:, None] if packed[m] else None
+    rows = Ranked(depth, height, top[:, None], valid, None, m, packed[:m] > 0)
     return rows, label_depth, *counts.unbind()
 
 
@@ -554,10 +554,10 @@ def _information(block: Block, scale: float) -> Information:
         )  # fmt: skip
     square = torch.ones_like(height)[:, None] if psi is None else psi * psi
     left = square * weight[:, None]
-    wanted = [by_rank.sum(dim=0), left.double().T @ by_row]
+    arrays = [by_rank.sum(dim=0), left.double().T @ by_row]
     if psi is not None:
-        wanted.append(left.T @ biases)
-    (depth, others, bias), of_rows, *of_biases = to_host(wanted)
+        arrays.append(left.T @ biases)
+    (depth, others, bias), of_rows, *of_biases = to_host(arrays)
     variances = np.zeros((2, len(of_rows), r))
     variances[0, :, 0] = of_rows[:, 0]
     variances[0, 0] = np.cumsum(depth[::-1])[::-1] + others

@@ -121,7 +121,7 @@ def prepare(
     row = tl.program_id(0).to(tl.int64)
     rank = tl.arange(0, block)
     used = rank < m
-    if log > 0:  # nobody has sorted the row yet
+    if log > 0:  # the row is not sorted yet
         x = sorted_row(ordered + row * ordered_stride, m, log, each)
     else:
         x = tl.load(ordered + row * ordered_stride + rank, mask=used, other=float("inf")).to(tl.float32)

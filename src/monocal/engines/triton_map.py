@@ -44,7 +44,7 @@ _LONGEST, _PART = 8192, 4096
 _SORTED = 4096
 # Jumps that a kernel holds.
 _JUMPS = 1023
-# Numbers beside the result for rows that are worked on together: enough to fill a device, and few.
+# Numbers besides the result for rows that are worked on together: enough to fill a device, and few.
 _TOGETHER = 2**23
 
 
@@ -100,8 +100,8 @@ def apply(z: Any, table: Tables, mode: int, context: Any = None) -> Any:
         z = z.contiguous()
     n, m = z.shape
     out = torch.empty((n, m), dtype=z.dtype, device=z.device)
-    beside = 5 * (table.static["n_jumps"] + 1)
-    size = max(16, _TOGETHER // (beside if _needs_no_place(m, table) else max(beside, m)))
+    extra = 5 * (table.static["n_jumps"] + 1)
+    size = max(16, _TOGETHER // (extra if _needs_no_place(m, table) else max(extra, m)))
     if m > _LONGEST:
         size = max(size, 4096)
     for begin in range(0, n, size):
@@ -123,7 +123,7 @@ def _apply(z: Any, table: Tables, mode: int, terms: Any, out: Any) -> None:
     places = [STATISTICS.index(q) for q in s["statistics"]]
     n_ramps = 0 if stage is None else stage["n_ramps"]
     second = (*(get(f"second_{name}") for name in ("statistic", "zero", "width", "steps")), n_ramps)
-    beside = head if terms is None else terms
+    extra = head if terms is None else terms
     pad = max(16, power(width))  # few sizes, so that few kernels are compiled
     block = min(power(m), _LONGEST)
     of_row = {"adjusted": stage is not None, "context": terms is not None, "enable_fp_fusion": False}
@@ -133,16 +133,16 @@ def _apply(z: Any, table: Tables, mode: int, terms: Any, out: Any) -> None:
         k = _kernels()
         k.facts[(n,)](
             z, z.stride(0), m, ranked, ranked.stride(0), r, get("jumps"), jumps, table.scale_steps, table.bias_steps,
-            s["n_factors"], get("ramp_statistic"), get("ramp_zero"), get("ramp_width"), get("class_scales"), beside,
+            s["n_factors"], get("ramp_statistic"), get("ramp_zero"), get("ramp_width"), get("class_scales"), extra,
             LARGEST, facts, head, downwards=downwards, tail=r < m, in_order=r < m or jumps > 0,
             statistics=_needs(places), places=tuple(places), by_class=stage is not None and stage["by_class"],
             steps=r.bit_length() + 1, pad=pad, block=min(block, 256 * sorting_warps(log)) if log else block, log=log,
             each=sorted_each(log), num_warps=sorting_warps(log) if log else min(max(block // 512, 1), 16), **of_row,
         )  # fmt: skip
-        given = (z, z.stride(0), m, facts, width, head, LARGEST)
+        of_rows = (z, z.stride(0), m, facts, width, head, LARGEST)
         if m <= _LONGEST:
             k.whole[(n,)](
-                *given, *second, beside, out, out.stride(0), mode=mode, block=block,
+                *of_rows, *second, extra, out, out.stride(0), mode=mode, block=block,
                 num_warps=min(max(block // 128, 1), 16), **common,
             )  # fmt: skip
             return
@@ -150,11 +150,11 @@ def _apply(z: Any, table: Tables, mode: int, terms: Any, out: Any) -> None:
         sums = torch.empty((2, n, parts, 2), dtype=torch.float32, device=z.device)
         cut = {"block": _PART, "num_warps": 8}
         if stage is not None:
-            k.odds[(n, parts)](*given, sums[0], parts, steps=common["steps"], enable_fp_fusion=False, **cut)
-        cut["some"] = power(parts)
-        k.partial[(n, parts)](*given, *second, beside, sums[0], sums[1], parts, **cut, **common)
+            k.odds[(n, parts)](*of_rows, sums[0], parts, steps=common["steps"], enable_fp_fusion=False, **cut)
+        cut["part_pad"] = power(parts)
+        k.partial[(n, parts)](*of_rows, *second, extra, sums[0], sums[1], parts, **cut, **common)
         k.write[(n, parts)](
-            *given, *second, beside, sums[0], sums[1], parts, out, out.stride(0), mode=mode, **cut, **common
+            *of_rows, *second, extra, sums[0], sums[1], parts, out, out.stride(0), mode=mode, **cut, **common
         )
 
 

@@ -57,9 +57,9 @@ def sorted_row(z, m, log: tl.constexpr, each: tl.constexpr):
                     sign = turn
                 x = compared_within(x, size, 2 ** (k - 1 - j))
             else:
-                wanted = turn * sign_of(place, k - 1 - j)
-                x = compared_across(x * (sign * wanted), size, 2 ** (k - 1 - j))
-                sign = wanted
+                next_sign = turn * sign_of(place, k - 1 - j)
+                x = compared_across(x * (sign * next_sign), size, 2 ** (k - 1 - j))
+                sign = next_sign
     return x * sign
 
 
@@ -100,7 +100,7 @@ def lowest_of(z, m, block: tl.constexpr):
 
 @triton.jit
 def within(total, new, other, other_new):
-    # Sums that start anew where a group begins.
+    # Sums that start again where a group begins.
     return tl.where(other_new != 0, other, total + other), new | other_new
 
 
@@ -121,7 +121,7 @@ def facts(
     z += row * stride
     ranked += row * ranked_stride
     infinity = float("inf")
-    if log > 0:  # nobody has sorted the row yet
+    if log > 0:  # the row is not sorted yet
         rank = tl.arange(0, 2**log)
         tl.store(ranked + rank, sorted_row(z, m, log, each).to(ranked.dtype.element_ty), mask=rank < m)
         tl.debug_barrier()  # other threads have stored what is read
@@ -175,7 +175,7 @@ def facts(
             square = tl.zeros([block], dtype=tl.float32)
             others = tl.zeros([block], dtype=tl.float32)
             weighted = tl.zeros([block], dtype=tl.float32)
-            beside = tl.zeros([block], dtype=tl.float32)
+            nearest_sum = tl.zeros([block], dtype=tl.float32)
             for begin in range(0, m, block):
                 column = begin + tl.arange(0, block)
                 x = tl.load(z + column, mask=column < m, other=-infinity).to(tl.float32)
@@ -189,11 +189,11 @@ def facts(
                     others += e
                     weighted += e * v
                     e = exponential(tl.minimum(margin - v, 0.0))
-                    beside += tl.where(lower, e, 0.0)
+                    nearest_sum += tl.where(lower, e, 0.0)
             spread = unit * tl.sqrt(tl.sum(square, axis=0) / n_classes)
             left = tl.sum(others, axis=0) + (n_tops - 1.0)
             entropy = tl.log(1.0 + left) + tl.sum(weighted, axis=0) / (1.0 + left)
-            odds = margin - tl.log(tl.maximum(tl.sum(beside, axis=0) + (n_tops - 1.0), 1.0))
+            odds = margin - tl.log(tl.maximum(tl.sum(nearest_sum, axis=0) + (n_tops - 1.0), 1.0))
     # Steps of the weight and the bias: those of all rows, and of every ramp that this one is on.
     width = n_jumps + 1
     j = tl.arange(0, pad)
@@ -320,15 +320,15 @@ def below_top(v, facts, width, n_split, steps: tl.constexpr):
 def seen(z, m, column, facts, width, head, largest, steps: tl.constexpr):
     # Classes in these columns: as given, whether available, whether on top, how far below it.
     n_split = tl.load(head + 1)
-    given = tl.load(z + column, mask=column < m, other=-float("inf"))
-    x = given.to(tl.float32)
+    raw = tl.load(z + column, mask=column < m, other=-float("inf"))
+    x = raw.to(tl.float32)
     valid = x != -float("inf")
     z_top = tl.load(head)
     v = tl.where(valid, tl.minimum(z_top - x, largest), 0.0)
     g = below_top(v, facts, width, n_split, steps)
     if n_split > 0.0:  # where a jump splits the classes that share the top, the top has come down
         g -= tl.max(below_top(tl.zeros([16], dtype=tl.float32), facts, width, n_split, steps), axis=0)
-    return given, valid, valid & (x == z_top), g
+    return raw, valid, valid & (x == z_top), g
 
 
 @triton.jit
@@ -343,9 +343,9 @@ def others_of(g, lower, head):
 
 
 @triton.jit
-def others_of_parts(sums, parts, head, some: tl.constexpr):
+def others_of_parts(sums, parts, head, part_pad: tl.constexpr):
     # The same of a row from those of its parts.
-    each = tl.arange(0, some)
+    each = tl.arange(0, part_pad)
     seconds = tl.load(sums + each * 2, mask=each < parts, other=float("inf"))
     others = tl.load(sums + each * 2 + 1, mask=each < parts, other=0.0)
     second = tl.min(seconds, axis=0)
@@ -413,8 +413,8 @@ def next_up(x):
 @triton.jit
 def as_high(g, total, mode: tl.constexpr, cells: tl.constexpr, like):
     # Whether rounding makes a class at ``g`` below the top equal to it.
-    beside = result(g, total, True, mode, cells, like)
-    return beside.to(tl.float32) == result(0.0 * total, total, True, mode, cells, like).to(tl.float32)
+    nearest_sum = result(g, total, True, mode, cells, like)
+    return nearest_sum.to(tl.float32) == result(0.0 * total, total, True, mode, cells, like).to(tl.float32)
 
 
 @triton.jit
@@ -436,7 +436,7 @@ def whole(
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, block)
     head += row * 4
-    given, valid, at_top, g = seen(
+    raw, valid, at_top, g = seen(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )
     lower = valid & ~at_top
@@ -451,10 +451,10 @@ def whole(
         total = tl.sum(tl.where(valid, on_grid(-g, cells), 0.0), axis=0)
     nearest = tl.min(tl.where(lower, g, float("inf")), axis=0)
     left = float("inf")
-    if as_high(nearest, total, mode, cells, given):  # which is rare: is one of them at its left?
+    if as_high(nearest, total, mode, cells, raw):  # which is rare: is one of them at its left?
         place = tl.min(tl.where(at_top, column, block), axis=0)
         left = tl.min(tl.where(valid & (column < place), g, float("inf")), axis=0)
-    value = results(g, total, valid, at_top, left, mode, cells, given)
+    value = results(g, total, valid, at_top, left, mode, cells, raw)
     tl.store(out + row * out_stride + column, value, mask=column < m)
 
 
@@ -476,7 +476,7 @@ def odds(z, stride, m, facts, width, head, largest, sums, parts, steps: tl.const
 def partial(
     z, stride, m, facts, width, head, largest, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms,
     odds_sums, sums, parts, adjusted: tl.constexpr, context: tl.constexpr, ramp_pad: tl.constexpr, cells: tl.constexpr,
-    steps: tl.constexpr, some: tl.constexpr, block: tl.constexpr,
+    steps: tl.constexpr, part_pad: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
@@ -486,7 +486,7 @@ def partial(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )
     if adjusted:
-        second, others = others_of_parts(odds_sums + row * parts * 2, parts, head, some)
+        second, others = others_of_parts(odds_sums + row * parts * 2, parts, head, part_pad)
         weight, lift = weight_and_lift(
             second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms + row * 3, context, ramp_pad
         )  # fmt: skip
@@ -503,28 +503,28 @@ def partial(
 def write(
     z, stride, m, facts, width, head, largest, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms,
     odds_sums, sums, parts, out, out_stride, mode: tl.constexpr, adjusted: tl.constexpr, context: tl.constexpr,
-    ramp_pad: tl.constexpr, cells: tl.constexpr, steps: tl.constexpr, some: tl.constexpr, block: tl.constexpr,
+    ramp_pad: tl.constexpr, cells: tl.constexpr, steps: tl.constexpr, part_pad: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
-    each = tl.arange(0, some)
+    each = tl.arange(0, part_pad)
     of_parts = sums + (row * parts + each) * 2
     totals = tl.load(of_parts, mask=each < parts, other=0.0)
     total = tl.sum(tl.abs(totals), axis=0)
     # Parts up to the first that has the top.
-    first = tl.min(tl.where(totals < 0, each, some), axis=0)
+    first = tl.min(tl.where(totals < 0, each, part_pad), axis=0)
     lefts = tl.load(of_parts + 1, mask=each < parts, other=float("inf"))
     left = tl.min(tl.where(each <= first, lefts, float("inf")), axis=0)
     column = part * block + tl.arange(0, block)
     head += row * 4
-    given, valid, at_top, g = seen(
+    raw, valid, at_top, g = seen(
         z + row * stride, m, column, facts + row * 5 * width, width, head, largest, steps
     )
     if adjusted:
-        second, others = others_of_parts(odds_sums + row * parts * 2, parts, head, some)
+        second, others = others_of_parts(odds_sums + row * parts * 2, parts, head, part_pad)
         weight, lift = weight_and_lift(
             second, others, head, ramp_statistic, ramp_zero, ramp_width, ramp_steps, n_ramps, terms + row * 3, context, ramp_pad
         )  # fmt: skip
         g = tl.where(at_top, 0.0, weight * g + lift)
-    value = results(g, total, valid, at_top, left, mode, cells, given)
+    value = results(g, total, valid, at_top, left, mode, cells, raw)
     tl.store(out + row * out_stride + column, value, mask=column < m)
