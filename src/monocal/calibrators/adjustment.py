@@ -4,12 +4,12 @@
 
 for calibrated logits ``f`` of the first stage, 0 at the top of a row. ``s`` are scales of groups of rows: of those with one class
 on top, and of those with one category of a column. ``psi`` are the constant 1 and ramps, of the log-odds of the
-top class after those scales, and of numbers that are known of the row. ``W`` and ``A`` are constants within a row, so the order
+top class after those scales, and of numbers of the context. ``W`` and ``A`` are constants within a row, so the order
 stands: a larger ``f`` stays larger, and only the top is lifted above the others. Where several classes share the top, no class is
 predicted: the row takes the scale 1 and is not lifted, and it teaches nothing about rows that have a top.
 
-Scales come first and ramps last. A scale by class mends each class alone, so errors of several classes that cancelled before may
-no longer cancel. The ramps then make the confidence right on average, at every level of it.
+Scales come first and ramps last. A scale by class corrects each class alone, so errors of several classes that cancelled before
+may no longer cancel. The ramps then make the confidence right on average, at every level of it.
 
 The scales of groups are shrunk towards 1:
 
@@ -152,7 +152,7 @@ class Adjustment:
         return max((g.residual for g in groups), default=0.0)
 
     def without_empty(self, context: ContextReader) -> tuple[Adjustment, ContextReader]:
-        """The same without the categories of which no row had any weight: nothing is known of them."""
+        """The same without the categories of which no row had any weight."""
         pairs = [
             (scales, column) if scales is None else (scales.of(scales.rows > 0), column.of(scales.rows > 0))
             for scales, column in zip(self.column_scales, context.columns, strict=True)
@@ -205,11 +205,8 @@ def fit_second_stage(
     prior_rows: float,
     tol: float,
     max_iter: int,
-) -> Adjustment | None:
-    """The second stage for calibrated rows; None where no row has one class on top."""
-    rows = rows[rows.n_top == 1]
-    if not len(rows):
-        return None
+) -> Adjustment:
+    """The second stage for calibrated rows, each of which has one class on top."""
     total = float(rows.weight.sum())
     prior_share = prior_rows / (total + prior_rows)
     columns = () if context is None else context.columns
@@ -371,18 +368,18 @@ def spread_of_groups(
     w, w2 = rows.weight, squared(rows.weight)
     noise = w2 * curvatures
     slope, curvature, squares = (np.bincount(group, x, n_groups) for x in (w * slopes, w * curvatures, noise))
-    known = curvature > _NOTHING
-    degrees = int(known.sum()) - 1
+    informative = curvature > _NOTHING
+    degrees = int(informative.sum()) - 1
     if degrees < 1:
         return 0.0, 1.0
     # A fit follows rows of large weight closely: their slopes scatter less than those of the others.
     scatter = max(1.0, float(slopes @ slopes / curvatures.sum()), float(w2 @ slopes**2 / noise.sum()))
-    step, variance = -slope[known] / curvature[known], scatter * squares[known]
-    information = curvature[known] ** 2 / variance
+    step, variance = -slope[informative] / curvature[informative], scatter * squares[informative]
+    information = curvature[informative] ** 2 / variance
     q = float(information @ (step - information @ step / information.sum()) ** 2)
     normal = float(noise @ noise)
     kurtosis = max(float(w2**2 @ slopes**4) / (scatter**2 * normal) - 3.0, 0.0)
-    of_group = kurtosis * scatter**2 * np.bincount(group, noise**2, n_groups)[known] / variance**2
+    of_group = kurtosis * scatter**2 * np.bincount(group, noise**2, n_groups)[informative] / variance**2
     widened = 1.0 + float(of_group.sum()) * degrees / (2.0 * (degrees + 1) ** 2)
     p_value = float(chi2.sf(q / widened, degrees / widened))
 

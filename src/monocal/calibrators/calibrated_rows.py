@@ -232,12 +232,12 @@ def _summarised(block: Block, rows: Truncated) -> CalibratedRows:
             depth = depth[:, -RANKS:]
         none = 0 * mass
         mean = xp.where(mass > 0, first / mass, none)
-        some = (mass > 0) & (mean < _NOTHING)
-        count = xp.where(some, mass * xp.exp(xp.where(some, mean, none)), none)
+        has_rest = (mass > 0) & (mean < _NOTHING)
+        count = xp.where(has_rest, mass * xp.exp(xp.where(has_rest, mean, none)), none)
     n = block.n_rows
     return CalibratedRows(
         _not_negative_(depth),
-        xp.where(some, xp.clip(mean, min=0.0), none),
+        xp.where(has_rest, xp.clip(mean, min=0.0), none),
         count,
         _not_negative_(rows.label),
         _not_negative_(rows.prior_depth),

@@ -14,7 +14,7 @@ Shrinkage towards temperature scaling is measured in what the data can tell (see
 the negative logarithm of a prior under which an atom's effect has a mean size of ``1 / (shrinkage * emphasis)`` logits, or less
 where few errors are to be expected among the rows it concerns: their absence proves little.
 
-A second stage (`adjustment`) then sees to it that probabilities are right by predicted class, and for whatever else is known of
+A second stage (`adjustment`) then sees to it that probabilities are right by predicted class, and by other properties of
 a row (its *context*).
 """
 
@@ -37,11 +37,12 @@ from ..core.rows import Rows
 from ..core.statistics import STATISTICS
 from ..errors import InputError, part_of_a_fit, warn
 from ..inputs.batch import Batch
+from ..inputs.context import ContextReader
 from ..inputs.reader import ArraySource, Source
 from ..inputs.validation import check_number
 from ..llm.top_k_rows import TopKSource, same_on_all
 from . import state
-from .adjustment import Adjustment, adjusted_log_odds, check_adjustment, fit_second_stage
+from .adjustment import adjusted_log_odds, check_adjustment, fit_second_stage
 from .calibrated_rows import CalibratedRows
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
@@ -194,8 +195,7 @@ class ConditionalMCCT(ConeCalibrator):
             return False
         if bool(self.by_class) != (start.adjustment_.class_scales is not None):
             return False
-        known = getattr(start, "context_", None)
-        if (known is None) != (context is None):
+        if (getattr(start, "context_", None) is None) != (context is None):
             return False
         return effective_rows(y, sample_weight, self.ignore_index) <= start_rows
 
@@ -227,33 +227,34 @@ class ConditionalMCCT(ConeCalibrator):
         self.coefficients_ = grid
         self.n_atoms_ = len(problem.atoms)
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
-        self.adjustment_ = self._adjustment(rows, problem)
-        if self.adjustment_ is not None:
-            warn_if_unfinished(self, self.adjustment_.solution)
-            if self.adjustment_.residual > self.tol:
-                warn(
-                    f"{type(self).__name__}: the scales of groups did not converge (violation {self.adjustment_.residual:.1e}). "
-                    "Raise tol (--set tol=...).",
-                    ConvergenceWarning,
-                )
-        if self.adjustment_ is None or self.adjustment_.class_scales is None:
-            why = "there is one rank alone" if rows.n_ranks < 2 else "no row has one class on top"
-            self.by_class_ = f"left out: {why}" if self.by_class else "not asked for"
+        self.adjustment_, self.by_class_ = None, "not asked for"
+        reader = getattr(self, "context_", None)
+        if self.by_class or reader is not None:
+            self._fit_second_stage(rows, problem, reader)
 
-    def _adjustment(self, rows: Rows, problem: RankCone) -> Adjustment | None:
-        known = getattr(self, "context_", None)
-        if known is not None and rows.n_ranks < 2:
-            raise InputError(
-                "context needs two classes at least, and a top_k of 2 or more: with one rank there is nothing to adjust."
-            )
-        if not (self.by_class or known) or rows.n_ranks < 2:
-            return None
-        nothing = np.zeros(0, dtype=np.intp)
-        point = problem.point(self.solution_.coefficients, nothing)
-        calibrated = CalibratedRows.of(rows, point, problem.prior_scales)
+    def _fit_second_stage(self, rows: Rows, problem: RankCone, reader: ContextReader | None) -> None:
+        """Set `adjustment_` and `by_class_`; warn of what both stages leave wrong."""
+        calibrated = None
+        if rows.n_ranks > 1:
+            point = problem.point(self.solution_.coefficients, np.zeros(0, dtype=np.intp))
+            calibrated = CalibratedRows.of(rows, point, problem.prior_scales)
+            calibrated = calibrated[calibrated.n_top == 1]
+        if not calibrated:
+            why = "no row has one class on top" if rows.n_ranks > 1 else "there is one rank alone"
+            if reader is not None:
+                advice = (
+                    "Give rows without ties"
+                    if rows.n_ranks > 1
+                    else "Take two classes at least, and a top_k of 2 or more"
+                )
+                raise InputError(
+                    f"context: {why}, so nothing can be learnt by it. {advice}, or leave it out."
+                )
+            self.by_class_ = f"left out: {why}"
+            return
         fitted = fit_second_stage(
             calibrated,
-            known,
+            reader,
             rows.n_classes,
             by_class=self.by_class,
             n_knots=self.n_knots,
@@ -262,23 +263,23 @@ class ConditionalMCCT(ConeCalibrator):
             tol=self.tol,
             max_iter=self.max_iter,
         )
-        if fitted is None and known is not None:
-            raise InputError(
-                "context: in every calibration row several classes share the largest logit, so nothing can be learnt by it."
-            )
-        if fitted is not None:
-            self._warn_of_what_is_off(calibrated[calibrated.n_top == 1], fitted, rows.n_classes)
-        if fitted is not None and known is not None:
-            fitted, self.context_ = fitted.without_empty(known)
-        return fitted
-
-    def _warn_of_what_is_off(self, rows: CalibratedRows, fitted: Adjustment, n_classes: int) -> None:
-        """Set `by_class_`, and warn of what both stages leave wrong."""
         by_class = fitted.class_scales is not None
-        off = what_is_off(rows, adjusted_log_odds(fitted, rows), n_classes, by_class=by_class)
+        off = what_is_off(
+            calibrated, adjusted_log_odds(fitted, calibrated), rows.n_classes, by_class=by_class
+        )
         if fitted.class_scales is not None:
             self.by_class_ = fitted.class_scales.in_words("classes") + (f"; yet {off}" if off else "")
         warn_if_off(self, off)
+        warn_if_unfinished(self, fitted.solution)
+        if fitted.residual > self.tol:
+            warn(
+                f"{type(self).__name__}: the scales of groups did not converge (violation {fitted.residual:.1e}). "
+                "Raise tol (--set tol=...).",
+                ConvergenceWarning,
+            )
+        if reader is not None:
+            fitted, self.context_ = fitted.without_empty(reader)
+        self.adjustment_ = fitted
 
     def _off_rate(self, source: ArraySource) -> Finding | None:
         named = "; yet " in self.by_class_ or (source.shape[1] == 2 and self.adjustment_ is not None)
@@ -326,13 +327,15 @@ def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:
     return allowed
 
 
-def _check_statistics(given: Any) -> tuple[str | Callable[[Array], Any], ...]:
-    if isinstance(given, str) or callable(given):
-        given = (given,)
+def _check_statistics(requested: Any) -> tuple[str | Callable[[Array], Any], ...]:
+    if isinstance(requested, str) or callable(requested):
+        requested = (requested,)
     try:
-        statistics = tuple(given)
+        statistics = tuple(requested)
     except TypeError:
-        raise InputError(f"statistics must be a sequence of names or functions, but is {given!r}.") from None
+        raise InputError(
+            f"statistics must be a sequence of names or functions, but is {requested!r}."
+        ) from None
     for s in statistics:
         if not callable(s) and s not in STATISTICS:
             raise InputError(

@@ -37,7 +37,7 @@ from .rank_map import RankMap, check_rank_map
 _GAP = 100.0
 # Rows' worth of the classifier's own probabilities in every fit, chosen on small draws (benchmarks/small_samples.py).
 PRIOR_ROWS = 8.0
-# Errors that are assumed beside those expected, where shrinkage is measured: the absence of a few proves little.
+# Errors that are assumed in addition to those expected, where shrinkage is measured: the absence of a few proves little.
 PSEUDO_ERRORS = 30.0
 # Strength of the shrinkage of atoms that depend on the row, relative to that of rank atoms, chosen by cross-validation
 # (docs/conditional.md): scales are few and move all classes, biases are many.
@@ -89,13 +89,13 @@ class ConeCalibrator(Calibrator):
     def _fit_source(self, source: Source) -> None:
         self._check_solver_parameters()
         check_top_k(self.top_k, source.shape[1])
-        some = source.first_rows()
+        first = source.first_rows()
         if isinstance(source, TopKSource):
             self.n_features_in_ = source.n_classes_with(self.top_k)
         else:  # the largest logits of a row say nothing about the others
-            _check_unit(some)
+            _check_unit(first)
         double = source.shape[0] * source.shape[1] <= DOUBLE_BELOW
-        dtype = array_namespace(some).float64 if double else None
+        dtype = array_namespace(first).float64 if double else None
         with one_blas_thread:  # small matrix products between passes would wake all cores
             self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
         self.passes_ = source.passes if isinstance(source, StreamSource) else 1
@@ -118,13 +118,13 @@ class ConeCalibrator(Calibrator):
         return off_rate(p, to_numpy(rows.labels), weight)
 
     def _plain_scale(self, rows: Rows) -> float | None:
-        """Temperature scaling of some rows, where they are many or have a tail; None: `_problem` knows a shorter way."""
-        some = rows.some()
-        if some is rows and not rows.has_tail:
+        """Temperature scaling of a sample of the rows, where they are many or have a tail; None: `_problem` has a shorter way."""
+        sample = rows.some()
+        if sample is rows and not rows.has_tail:
             return None
-        allowed = np.zeros((2, 1, some.n_ranks), dtype=bool)
+        allowed = np.zeros((2, 1, sample.n_ranks), dtype=bool)
         allowed[SCALE, 0, 0] = True
-        return _scale_of(RankCone(some, allowed, prior_rows=self.prior_rows))
+        return _scale_of(RankCone(sample, allowed, prior_rows=self.prior_rows))
 
     def _problem(
         self,
@@ -137,11 +137,11 @@ class ConeCalibrator(Calibrator):
         """The cone of these atoms, with shrinkage in units of what the rows tell of each (`core.engine.Information`)."""
         problem = RankCone(rows, allowed, prior_rows=self.prior_rows, begins=begins, **rest)
         scale = _scale_of(problem.plain()) if scale is None else scale
-        known = rows.some().sum(Block.information, scale, begins)
-        return problem.in_units(known.unit(problem.totals.weight, PSEUDO_ERRORS), scale)
+        information = rows.some().sum(Block.information, scale, begins)
+        return problem.in_units(information.unit(problem.totals.weight, PSEUDO_ERRORS), scale)
 
     def _solve(self, problem: RankCone, shrinkage: Any) -> Solution:
-        """Certified solution, with the shrinkage given or chosen by cross-validation."""
+        """Certified solution, with a fixed shrinkage or one chosen by cross-validation."""
         if isinstance(shrinkage, str):
             if shrinkage != "cv":
                 raise InputError(f"shrinkage must be a number of at least 0 or 'cv', but is {shrinkage!r}.")
@@ -243,20 +243,20 @@ def _scale_of(problem: RankCone) -> float:
 
 def _check_unit(logits: Array) -> None:
     """Depths are cut at a million, and gradients go with the logits: refuse units in which neither can mean anything."""
-    some = to_numpy(logits[:: max(1, logits.shape[0] // 50)]).astype(np.float64)
-    some[np.isinf(some)] = np.nan
-    some *= 0.5  # halves, whose differences do not overflow
-    top = np.nanmax(some, axis=1)
-    part = some[:, :: max(1, some.shape[1] // 1000)]
-    known = ~np.isnan(part).all(axis=1)
-    depths = top[known] - _medians(part[known])
-    depth = 2.0 * min(float(np.median(depths)), 5e307) if known.any() else 0.0
+    sample = to_numpy(logits[:: max(1, logits.shape[0] // 50)]).astype(np.float64)
+    sample[np.isinf(sample)] = np.nan
+    sample *= 0.5  # halves, whose differences do not overflow
+    top = np.nanmax(sample, axis=1)
+    part = sample[:, :: max(1, sample.shape[1] // 1000)]
+    present = ~np.isnan(part).all(axis=1)
+    depths = top[present] - _medians(part[present])
+    depth = 2.0 * min(float(np.median(depths)), 5e307) if present.any() else 0.0
     if depth > 1e5:
         raise InputError(
             f"X: the largest and the median logit of a row differ by {depth:.1e}, more than any classifier's. Divide all by a "
             f"constant such as {depth / 10:.0e}, in fitting and in predicting."
         )
-    if (top - np.nanmin(some, axis=1)).max() < SMALLEST:  # so far a sample of the rows: now look at all
+    if (top - np.nanmin(sample, axis=1)).max() < SMALLEST:  # so far a sample of the rows: now look at all
         span = _largest_span(logits)
         if 0 < span < SMALLEST:
             raise InputError(

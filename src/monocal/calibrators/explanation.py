@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class GroupEffect:
     group : str or int
         The class or category.
     scale : float
-        What all logits are multiplied by; 1 for a group about which nothing is known.
+        What all logits are multiplied by; 1 for a group that no calibration row had.
     rows : float
         Calibration rows of the group.
     """
@@ -121,18 +121,11 @@ class Explanation(Sequence[Effect]):
     mean_scale: float
     groups: tuple[GroupEffect, ...] = ()
 
-    @overload
-    def __getitem__(self, index: int) -> Effect: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Effect, ...]: ...
-    def __getitem__(self, index: int | slice) -> Effect | tuple[Effect, ...]:
+    def __getitem__(self, index: Any) -> Any:
         return self.effects[index]
 
     def __len__(self) -> int:
         return len(self.effects)
-
-    def __iter__(self) -> Iterator[Effect]:
-        return iter(self.effects)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One plain dict an effect, for a table."""

@@ -166,14 +166,14 @@ def _off_class(rows: CalibratedRows, p: np.ndarray, right: np.ndarray, n_classes
     count, total, correct, sure = (
         np.bincount(g, x, n_classes) for x in (np.ones(len(g)), w, w * right, w * p)
     )
-    some = total > 0
-    met = int(some.sum())
+    present = total > 0
+    n_present = int(present.sum())
     excess = right - p
     variance = np.maximum(*(np.bincount(g, squared(w) * x, n_classes) for x in (p * (1 - p), excess**2)))
-    total = np.where(some, total, 1.0)
+    total = np.where(present, total, 1.0)
     gap = abs(correct - sure) / total
-    beyond = gap + ndtri(_LEVEL / (2 * met)) * np.sqrt(variance) / total
-    j = int(np.argmax(np.where(some, beyond, -1.0)))
+    beyond = gap + ndtri(_LEVEL / (2 * n_present)) * np.sqrt(variance) / total
+    j = int(np.argmax(np.where(present, beyond, -1.0)))
     if beyond[j] > _SMALL_GAP:
         rate, mean = 100 * correct[j] / total[j], 100 * sure[j] / total[j]
         where = f"the {int(count[j])} rows that predict class {j} are right {rate:.1f} % of the time"
@@ -181,7 +181,7 @@ def _off_class(rows: CalibratedRows, p: np.ndarray, right: np.ndarray, n_classes
     parts = least_confident(g, p, right, rows.second_right, w, squared(w), n_classes)
     tails = np.stack([part.tail(_CLEAR) for part in parts])
     i, j = (int(x) for x in np.unravel_index(np.argmin(tails), tails.shape))
-    if tails[i, j] > _LEVEL / (len(SHARES) * met):
+    if tails[i, j] > _LEVEL / (len(SHARES) * n_present):
         return None
     low = parts[i]
     first, second = 100 * low.first[j] / low.total[j], 100 * low.second[j] / low.total[j]

@@ -11,7 +11,7 @@ the top of the row is in `core.map`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -132,17 +132,13 @@ class _Ways:
         statistics = [
             q if isinstance(q, str) else partial(own_statistic, q) for q in step.static["statistics"]
         ]
-        checked = MapStep(step.kind, step.arrays, {**step.static, "statistics": statistics})
-        self.checked = checked
-        self.numpy = NumpyMap([checked])
-        self._loops: numba_engine.LoopMap | None = None
+        self.checked = MapStep(step.kind, step.arrays, {**step.static, "statistics": statistics})
+        self.numpy = NumpyMap([self.checked])
         self._tables: dict[str, Any] = {}
 
-    @property
+    @cached_property
     def loops(self) -> numba_engine.LoopMap:
-        if self._loops is None:
-            self._loops = numba_engine.LoopMap(self.step)
-        return self._loops
+        return numba_engine.LoopMap(self.step)
 
     def by_numpy(self, output: str, z: np.ndarray, context: np.ndarray | None = None) -> np.ndarray:
         return self.numpy(z, output, context)

@@ -1,4 +1,4 @@
-"""What must hold of a fitted calibrator, whoever wrote it down.
+"""What must hold of a fitted calibrator that was read from a file.
 
     class TemperatureScaling(ConeCalibrator):
         _state = {"temperature_": positive, "history_": None}

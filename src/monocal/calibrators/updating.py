@@ -1,4 +1,4 @@
-r"""Go on from an old calibrator: its probabilities of the new rows count as so many rows more.
+r"""Start from an old calibrator: its probabilities of the new rows count as so many rows more.
 
     fit on new rows with labels, and on  ``start_rows``  rows' worth of the same rows labelled by ``p_old``,
 
@@ -57,7 +57,7 @@ def with_old_labels(
             f"start: {len(counted)} new rows say too little to change a calibrator by. Keep the old one until there are "
             f"{_FEWEST}."
         )
-    X, y, context = _some(X, counted), y[counted], None if context is None else _some(context, counted)
+    X, y, context = _rows_of(X, counted), y[counted], None if context is None else _rows_of(context, counted)
     weight = np.ones(n) if weights is None else weights[counted]
     p = _probabilities(start, X, context)
     labels, shares = old_labels(p, int(np.clip(_ADDED // len(p), _LEAST_EACH, _MOST_EACH)))
@@ -65,10 +65,10 @@ def with_old_labels(
     row, place = np.nonzero(shares > 0)
     rows = np.concatenate([np.arange(len(p)), row])
     return (
-        _some(X, rows),
+        _rows_of(X, rows),
         np.concatenate([y, labels[row, place]]),
         np.concatenate([weight, shares[row, place]]),
-        None if context is None else _some(context, rows),
+        None if context is None else _rows_of(context, rows),
     )
 
 
@@ -83,8 +83,8 @@ def _probabilities(start: Any, X: Any, context: Any) -> np.ndarray:
     old = copy(start)
     old.class_axis = -1  # these are rows already
     old.__dict__.pop("feature_names_in_", None)  # whose names have been compared
-    known = {} if getattr(old, "context_", None) is None else {"context": context}
-    return np.asarray(to_numpy(old.predict_proba(X, **known)), dtype=np.float64)
+    keywords = {} if getattr(old, "context_", None) is None else {"context": context}
+    return np.asarray(to_numpy(old.predict_proba(X, **keywords)), dtype=np.float64)
 
 
 def effective_rows(y: Any, sample_weight: Any, ignore_index: int | None) -> float:
@@ -127,10 +127,10 @@ def _places(sorted_p: np.ndarray) -> np.ndarray:
     return places
 
 
-def _some(x: Any, rows: np.ndarray) -> Any:
+def _rows_of(x: Any, rows: np.ndarray) -> Any:
     """Rows of an array, a tensor, a frame, a list or a dict of columns."""
     if isinstance(x, dict):
-        return {name: _some(column, rows) for name, column in x.items()}
+        return {name: _rows_of(column, rows) for name, column in x.items()}
     if hasattr(x, "iloc"):
         return x.iloc[rows]
     if type(x).__module__.startswith("pyarrow"):
