@@ -9,10 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     KFold,
     LeaveOneOut,
-    RepeatedKFold,
     RepeatedStratifiedKFold,
     StratifiedKFold,
-    cross_val_predict,
 )
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
@@ -189,25 +187,6 @@ def test_an_ensemble_with_weights_context_and_a_frame(problem):
     )
 
 
-def test_predictions_out_of_fold(problem):
-    X, _, y, _ = problem
-    names = np.array(["ant", "bee", "cat", "dog"])
-    p = cross_val_predict(
-        mc.CalibratedClassifier(LinearSVC(), cv=3), X, names[y], cv=3, method="predict_proba"
-    )
-    assert p.shape == (len(y), 4)
-    assert (names[p.argmax(axis=1)] == names[y]).mean() > 0.6
-
-
-def test_repeated_and_partial_splits(problem):
-    X, _, y, _ = problem
-    for cv in (
-        RepeatedKFold(n_splits=3, n_repeats=2, random_state=0),
-        [(np.arange(300), np.arange(300, 450))],
-    ):
-        assert mc.CalibratedClassifier(LinearSVC(), cv=cv).fit(X, y).predict_proba(X).shape == (len(X), 4)
-
-
 @pytest.mark.parametrize("method", ["mcct", "conditional"])
 def test_repeats_are_not_more_rows(problem, method):
     """20 repeats say more of the model, not of the labels: what the fit trusts the rows with must not grow."""
@@ -234,10 +213,3 @@ def test_rows_held_out_twice_count_once(problem):
         )
         assert type(b.calibrator_) is mc.MCCT  # it counts a row once, however often it is held out
         np.testing.assert_allclose(a.predict_proba(X_test), b.predict_proba(X_test), atol=1e-6)
-
-
-def test_folds_in_parallel_are_the_same(problem):
-    X, _, y, _ = problem
-    a = mc.CalibratedClassifier(LinearSVC(random_state=0), cv=3).fit(X, y)
-    b = mc.CalibratedClassifier(LinearSVC(random_state=0), cv=3, n_jobs=2).fit(X, y)
-    np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))

@@ -24,15 +24,15 @@ PAIRS = {"decision_function_shape": "ovo"}
 
 @pytest.mark.parametrize("classes", [3, 4])
 @pytest.mark.parametrize(
-    "wrap",
+    ("make", "wrap"),
     [
-        lambda svc: svc,
-        lambda svc: make_pipeline(StandardScaler(), svc),
-        lambda svc: GridSearchCV(svc, {"kernel": ["rbf"]}, cv=2),
+        (SVC, lambda svc: svc),
+        (NuSVC, lambda svc: svc),
+        (SVC, lambda svc: make_pipeline(StandardScaler(), svc)),
+        (SVC, lambda svc: GridSearchCV(svc, {"kernel": ["rbf"]}, cv=2)),
     ],
-    ids=["alone", "pipeline", "search"],
+    ids=["SVC", "NuSVC", "pipeline", "search"],
 )
-@pytest.mark.parametrize("make", [SVC, NuSVC])
 def test_scores_of_pairs_are_not_taken_for_scores_of_classes(make, wrap, classes):
     X, y = make_classification(
         200, 5, n_informative=5, n_redundant=0, n_classes=classes, class_sep=3, random_state=0
@@ -88,8 +88,8 @@ class Scaled(LinearSVC):
         return super().decision_function(X) * self.unit
 
 
-@pytest.mark.parametrize("method", ["mcct", "temperature", "conditional", "structured"])
-@pytest.mark.parametrize("exponent", [37, 120, 1000, -40, -120, -1000])
+@pytest.mark.parametrize("method", ["temperature", "conditional"])
+@pytest.mark.parametrize("exponent", [37, 1000, -40, -1000])
 @pytest.mark.parametrize("classes", [2, 4])
 def test_decision_values_of_any_size(exponent, method, classes):
     X, y = make_classification(

@@ -72,19 +72,6 @@ def test_gradients_reach_the_logits(calibrator):
     assert z.grad.abs().max() > 0.01
 
 
-def test_logits_processor(calibrator):
-    torch = pytest.importorskip("torch")
-    from monocal.export import LogitsProcessor
-
-    z = torch.from_numpy(rows()[:50])
-    torch.testing.assert_close(
-        LogitsProcessor(calibrator)(None, z).exp(),
-        torch.from_numpy(calibrator.predict_proba(z.numpy())),
-        rtol=0,
-        atol=2e-5,
-    )
-
-
 def test_probabilities_as_input():
     onnxruntime = pytest.importorskip("onnxruntime")
     torch = pytest.importorskip("torch")

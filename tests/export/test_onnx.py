@@ -1,4 +1,4 @@
-"""ONNX: the same probabilities in onnxruntime, the same order on anything, one call behind a classifier."""
+"""ONNX: the same probabilities in onnxruntime (and torch), the same order on anything, one call behind a classifier."""
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from hostile import assert_order_kept, calibration_set
 from monocal.calibrators import ConditionalMCCT
 
 onnx = pytest.importorskip("onnx")
+torch = pytest.importorskip("torch")
 ort = pytest.importorskip("onnxruntime")
 helper = onnx.helper
 
@@ -70,9 +71,13 @@ def test_parity_on_real_logits(name, shared_logits):
     data = shared_logits(name)
     for cal in (mc.TemperatureScaling(), mc.MCCT(), mc.MCCT(top_k=5), ConditionalMCCT()):
         cal.fit(data.logits_val, data.y_val)
+        expected = cal.predict_proba(data.logits_test)
         p = run(cal.to_onnx(), data.logits_test)
         assert p.dtype == np.float32
-        np.testing.assert_allclose(p, cal.predict_proba(data.logits_test), rtol=0, atol=1e-6)
+        np.testing.assert_allclose(p, expected, rtol=0, atol=1e-6)
+        assert_order_kept(data.logits_test, p)
+        p = cal.to_torch()(torch.from_numpy(data.logits_test))
+        np.testing.assert_allclose(p, expected, rtol=0, atol=2e-6)
         assert_order_kept(data.logits_test, p)
 
 
@@ -149,6 +154,7 @@ def test_graph_is_standard_and_of_any_batch_size(fitted):
     z = fit_set()[0][:64].astype(np.float32)
     whole = s.run(None, {"logits": z})[0]
     np.testing.assert_array_equal(s.run(None, {"logits": z[:1]})[0], whole[:1])
+    assert s.run(None, {"logits": z[:0]})[0].shape == (0, M)
 
 
 def test_one_class():

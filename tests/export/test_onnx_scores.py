@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import AdaBoostClassifier, GradientBoostingClassifier, RandomForestClassifier
@@ -269,22 +269,6 @@ def test_what_is_missing_is_named(monkeypatch):
     other = mc.CalibratedClassifier(LogisticRegression(C=0.05), mc.HistogramBinning()).fit(X, y)
     with pytest.raises(mc.InputError, match="HistogramBinning cannot be exported"):
         other.to_onnx()
-
-
-def test_log_probabilities_are_logits(rows, of_logits):
-    z = rows[1]
-    np.testing.assert_allclose(
-        of_logits.predict_proba(log_softmax(z, axis=1)), of_logits.predict_proba(z), atol=1e-6
-    )
-
-
-def test_a_classifier_whose_calibrator_has_several_steps():
-    X, y = load_iris(return_X_y=True)
-    model = mc.CalibratedClassifier(LogisticRegression(max_iter=500), method="structured").fit(X, y)
-    session = ort.InferenceSession(model.to_onnx().SerializeToString())
-    names = [o.name for o in session.get_outputs()]
-    found = session.run(None, {session.get_inputs()[0].name: X.astype(np.float32)})
-    np.testing.assert_allclose(found[names.index("probabilities")], model.predict_proba(X), atol=1e-5)
 
 
 def test_the_label_is_that_of_the_calibrated_probabilities():

@@ -55,12 +55,6 @@ def test_captured_to_onnx(rows):
     check(program.model_proto.SerializeToString(), module, rows)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_graph_of_its_own_takes_no_rows(kind, rows):
-    session = onnxruntime.InferenceSession(fitted_kind(kind).to_onnx().SerializeToString())
-    assert session.run(None, {"logits": rows[:0].numpy()})[0].shape == (0, M)
-
-
 @pytest.mark.parametrize("input", ["logits", "probabilities"])
 @pytest.mark.parametrize("kind", ["vector", "matrix", "structured", "shift"])
 def test_a_chain_from_its_state_alone(kind, input):
@@ -144,5 +138,5 @@ def test_every_kind_compiled_in_one_process(rows):
     torch._dynamo.reset()
     for module in every_module():
         compiled = torch.compile(module, fullgraph=True, backend="eager")
-        for x in (rows[:5], rows[:7], rows[:6].double()):
+        for x in (rows[:5], rows[:6].double()):
             torch.testing.assert_close(compiled(x), module(x), rtol=0, atol=2e-6)

@@ -100,13 +100,6 @@ def test_on_real_files(shared_logits):
         assert_order_kept(p_test, q)
 
 
-def test_rows_rounded_to_half_precision():
-    p, y = overconfident(300, 6, 5)
-    half = p.astype(np.float16)
-    q = benchmark_run(CUSTOM_CALIBRATORS["monocal-MCCT"], half, y, half)
-    assert_order_kept(half, q)
-
-
 def test_refusals():
     p, y = overconfident(20, 3, 6)
     make = CUSTOM_CALIBRATORS["monocal-MCCT"]

@@ -78,13 +78,6 @@ def test_images_of_logits_with_labels_that_do_not_count():
     )
 
 
-def test_sums_survive_packing():
-    parts = [mc.metrics.Evaluator().update(PROBS[a:b], LABELS[a:b]) for a, b in ((0, 200), (200, 500))]
-    first, second = (part.sums for part in parts)
-    np.testing.assert_allclose(first.pack() + second.pack(), (first + second).pack(), rtol=1e-12)
-    np.testing.assert_array_equal(second.unpack(first.pack()).pack(), first.pack())
-
-
 def test_refusals():
     with pytest.raises(mc.InputError, match="adaptive_ece need all rows at once"):
         CalibrationMetric(4, "adaptive_ece")
