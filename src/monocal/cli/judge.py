@@ -251,14 +251,9 @@ def check(
     excess = floor.observed - floor.median
     off = floor.more_than_chance and excess > max_ece_excess
     if as_json:
-        result = {
-            "data": path,
-            "calibrator": calibrator,
-            "calibrated": not off,
-            "metric": metric,
-            "max_ece_excess": max_ece_excess,
-        }
-        print_json({**result, "ece_excess": excess, **floor.to_dict()})
+        result = {"calibrated": not off, "metric": metric, "max_ece_excess": max_ece_excess}
+        source = {"data": path, "calibrator": calibrator}
+        print_json({**source, **result, "ece_excess": excess, **floor.to_dict()})
     else:
         allowed = f" (allowed: {100 * max_ece_excess:.2f})" if max_ece_excess else ""
         chance = "more than chance" if floor.more_than_chance else "no more than chance can do"
