@@ -400,6 +400,7 @@ def in_excel(path: Path, **how: Any) -> None:
 
 UNUSUAL: dict[str, Callable[[Path], Any]] = {
     "comment.csv": lambda p: p.write_text("# made by hand\n" + frame(label=WORDS).to_csv(index=False)),
+    "names.csv": lambda p: p.write_text("# by hand\n#" + frame(label=WORDS).to_csv(index=False)),
     "total.csv": lambda p: p.write_text(frame(label=WORDS).to_csv(index=False) + "Total,,,\n"),
     "lower.xlsx": lambda p: in_excel(p, startrow=3, startcol=1),
     "second.xlsx": lambda p: in_excel(p, sheet_name="data"),

@@ -236,17 +236,23 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
     with opened() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
         head = list(islice(lines, _HEAD + 1))
     comments = next((i for i, line in enumerate(head) if not line.startswith("#")), len(head))
-    head = head[comments:]
     if separator is None:
-        separator = "\t" if ending.startswith(".tsv") else _separator(head)
+        separator = "\t" if ending.startswith(".tsv") else _separator(head[comments:])
     else:
-        separator = _checked_separator(path, separator, head)
+        separator = _checked_separator(path, separator, head[comments:])
+    around = [len(line.split(separator)) for line in head[max(0, comments - 1) : comments + 1]]
+    if comments and len(set(around)) == 1 < around[0]:  # a line of names, such as #id,score,label
+        comments -= 1
+    head = head[comments:]
     rows = list(csv.reader(head, delimiter=separator, strict=True))  # strict: a quote must end
     first = rows[0] if rows else []
     if not first:
-        raise FileError(f"{path} begins with an empty line: expected the names of the columns.")
-    headless = _lacks_names(first, rows[1:])
+        raise FileError(
+            f"{path} begins with an empty line, or holds comments alone: expected the names of the columns."
+        )
+    headless = _lacks_names(first, rows[1:]) or (comments > 0 and all(map(is_number, first)))
     names = [str(j) for j in range(len(first))] if headless else [name.strip() for name in first]
+    names[0] = names[0].removeprefix("#").strip() or names[0]
     notes = ["the file has no line of names; columns are called '0', '1', ..."] * headless
     notes += ["lines that begin with # were left out"] * (comments > 0)
     _refuse_equal_names(path, names)
