@@ -32,7 +32,7 @@ from .metrics.order import find_obstacles
 from .metrics.outcomes import Outcomes
 from .metrics.units import quoted
 
-_MOST_ROWS, _MOST_NUMBERS = 50_000, 20_000_000  # of larger sets, rows at equal distances are looked at
+_MOST_ROWS, _MOST_NUMBERS = 50_000, 20_000_000  # of larger sets, rows at equal distances are examined
 _LEVEL = 0.99  # of the statement that the order is the obstacle
 _DIFFER = 0.05  # how often groups that do not differ are said to
 _LEAST_VARIANCE = 1.0  # expected errors and successes of a group; smaller ones are tested together
@@ -134,34 +134,31 @@ def recommend(
     """
     shape = tuple(getattr(values, "shape", None) or np.shape(values))
     n_classes = shape[1] if len(shape) == 2 and shape[1] > 1 else 2
-    rows = _some_rows(values, labels, sample_weight, n_classes)
+    x, y, weight, index = _sample(values, labels, sample_weight, n_classes)
     obstacles: tuple[Obstacle, ...] = ()
-    chosen: Calibrator
-    if n_classes == 2:
-        chosen, reason = BinaryMCCT(), "it keeps the ranking of the rows (AUC) and is made for two classes"
-        if len(np.unique(rows.labels[rows.weight > 0])) < 2 and len(shape) == 2 and shape[1] == 2:
-            chosen, reason = (
-                MCCT(),
-                "all rows are of one class, so that only the order of the two can be kept",
-            )
-    else:
-        obstacles = _obstacles(rows, kind, class_names)
+    chosen: Calibrator = BinaryMCCT()
+    reason = "it keeps the ranking of the rows (AUC) and is made for two classes"
+    if n_classes > 2:
         chosen, reason = ConditionalMCCT(), "it keeps the order of the classes in every row"
-        if keep_order:
-            if obstacles:
-                reason += f", but cannot correct every class: {obstacle_in_words(obstacles[0])}"
+        if len(y):
+            p = x if kind == "probabilities" else softmax(x.astype(np.float64), axis=1)
+            names = class_names or [str(j) for j in range(n_classes)]
+            obstacles = find_obstacles(Outcomes.of(p, y, weight), names, 1 - _LEVEL)
+        if obstacles and keep_order:
+            reason += f", but cannot correct every class: {obstacle_in_words(obstacles[0])}"
         elif obstacles:
             chosen = StructuredMCCT()
             reason = f"the order of the classes is the obstacle: {obstacle_in_words(obstacles[0])}"
+    elif len(np.unique(y[weight > 0])) < 2 and len(shape) == 2 and shape[1] == 2:
+        chosen, reason = MCCT(), "all rows are of one class, so that only the order of the two can be kept"
     chosen.set_params(input=kind)
     differ = False
     if groups is not None:
-        number = read_groups(groups, shape[0]).number[rows.index]
+        number = read_groups(groups, shape[0]).number[index]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what the method cannot do is said when it is used
-            fitted = clone(chosen).fit(rows.values, rows.labels, rows.weight)
-        p = np.asarray(fitted.predict_proba(rows.values))
-        differ = groups_differ(p, rows.labels, number, rows.weight)
+            warnings.simplefilter("ignore")  # the method warns when it is used
+            p = np.asarray(clone(chosen).fit(x, y, weight).predict_proba(x))
+        differ = groups_differ(p, y, number, weight)
     if differ and chosen.takes_context:
         reason += "; the groups differ by more than chance, so they are its context"
     elif differ:
@@ -183,32 +180,15 @@ def obstacle_in_words(obstacle: Obstacle) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Rows that are looked at, as numpy arrays, and their places in the set."""
-
-    values: np.ndarray
-    labels: np.ndarray
-    weight: np.ndarray
-    index: np.ndarray
-
-
-def _some_rows(values: Any, labels: Any, weight: Any, n_classes: int) -> _Rows:
+def _sample(values: Any, labels: Any, weight: Any, n_classes: int) -> tuple[np.ndarray, ...]:
+    """Values, labels and weights of the rows that are examined, as numpy arrays, and their places in the set."""
     y = np.asarray(to_numpy(labels)).reshape(-1)
     step = max(1, -(-len(y) // min(_MOST_ROWS, max(1, _MOST_NUMBERS // n_classes))))
     index = np.arange(0, len(y), step)
     index = index[(y[index] >= 0) & (y[index] < n_classes)]
     x = np.asarray(to_numpy(values[::step]))[index // step]
     w = np.ones(len(index)) if weight is None else np.asarray(to_numpy(weight), dtype=np.float64)[index]
-    return _Rows(x, y[index].astype(np.int64), w, index)
-
-
-def _obstacles(rows: _Rows, kind: str, names: Sequence[str] | None) -> tuple[Obstacle, ...]:
-    if not len(rows.labels):
-        return ()
-    probs = rows.values if kind == "probabilities" else softmax(rows.values.astype(np.float64), axis=1)
-    outcomes = Outcomes.of(probs, rows.labels, rows.weight)
-    return find_obstacles(outcomes, names or [str(j) for j in range(probs.shape[1])], 1 - _LEVEL)
+    return x, y[index].astype(np.int64), w, index
 
 
 def groups_differ(

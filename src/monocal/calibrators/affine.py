@@ -73,18 +73,15 @@ _MOST_WEIGHT = 1e10
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AffineCalibrator(Calibrator):
-    """Base: an affine map of features.
+    """Base: an affine map of features, with a certificate: ``kkt`` of ``solution_`` is the largest component of the gradient,
+    ``duality_gap`` bounds how far the objective is above its minimum.
 
     Attributes
     ----------
     coef_ : ndarray of shape (m,) or (m, m)
     intercept_ : ndarray of shape (m,)
     centre_ : ndarray of shape (m,)
-        What stands for a class that is not available (a logit of ``-inf``) when other classes look at it.
-    solution_ : monocal.solver.Solution
-        With the certificate: ``kkt`` is the largest component of the gradient, ``duality_gap`` bounds how far the objective is
-        above its minimum.
-    n_iter_ : int
+        Stands for a class that is not available (a logit of ``-inf``) where other classes look at it.
     """
 
     tol: float = 1e-5
@@ -282,7 +279,7 @@ class MatrixScaling(PlainAffineCalibrator):
 class DirichletCalibration(PlainAffineCalibrator):
     """Matrix scaling of log-probabilities with off-diagonal and intercept regularisation (ODIR).
 
-    The penalty beside the mean NLL is ``lam / (m (m - 1)) sum_{i != j} W_ij^2 + mu / m sum_j b_j^2``.
+    The penalty that is added to the mean NLL is ``lam / (m (m - 1)) sum_{i != j} W_ij^2 + mu / m sum_j b_j^2``.
 
     Parameters
     ----------
@@ -351,7 +348,7 @@ class StructuredScaling(AffineCalibrator):
         A weight for every pair of classes, or for every class alone.
     shrinkage : float or "cv"
         Strength of the pull towards temperature scaling, above 0; 1 is the published one, infinity is temperature scaling.
-        "cv" takes the one that cross-validation is surest of, and temperature scaling where none is clearly better.
+        "cv" takes the one with the largest lower bound of its gain on held-out rows; temperature scaling where none is above 0.
     tol : float
         Largest component of the gradient to accept.
     max_iter : int

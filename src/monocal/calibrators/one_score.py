@@ -48,20 +48,17 @@ class _Linear(ScoreCalibrator):
         # The ridge weighs 1e-9 rows: labels that the score separates would take the line to infinity.
         ridge = np.append(0.0, np.full(m, 1e-9 / float(weight.sum())))
         lower = np.append(-np.inf, np.full(m, least))
-        c = minimize(
-            LogisticCone(design, targets, share, lower, 0.0, ridge, first), tol=1e-9, max_iter=200
-        ).coefficients
+        line = LogisticCone(design, targets, share, lower, 0.0, ridge, first)
+        c = minimize(line, tol=1e-9, max_iter=200).coefficients
         slopes = c[1:] / sd
         self.intercept_, self.coef_ = float(c[0] - slopes @ mean), slopes / largest
 
     def check_state(self) -> None:
         super().check_state()
-        numbers = np.append(np.asarray(self.coef_, dtype=np.float64), self.intercept_)
-        if np.shape(self.coef_) != (self._n_coefficients,) or not np.isfinite(numbers).all():
-            raise ValueError(
-                f"coef_ cannot be this: expected {self._n_coefficients} finite numbers, and an intercept_"
-            )
-        if not (np.asarray(self.coef_) >= 0).all() and self.preserves_ranking:
+        n, coef = self._n_coefficients, np.asarray(self.coef_, dtype=np.float64)
+        if coef.shape != (n,) or not np.isfinite([*coef, self.intercept_]).all():
+            raise ValueError(f"coef_ cannot be this: expected {n} finite numbers, and an intercept_")
+        if self.preserves_ranking and (coef < 0).any():
             raise ValueError("coef_ cannot be negative")
 
 
