@@ -254,8 +254,6 @@ def test_forgetting_and_changing_the_context_is_refused(fitted):
         mc.ConditionalMCCT(by_class="yes").fit(z, y)
     with pytest.raises(InputError, match="unlike those before"):
         mc.ConditionalMCCT().fit(lambda: iter([(z, y, np.ones((20, 1))), (z, y)]))
-    with pytest.raises(InputError, match=r"MCCT takes no context\. ConditionalMCCT does"):
-        mc.MCCT().fit(z, y, context=context)
     with pytest.raises(TypeError, match="unexpected keyword argument 'contexts'"):
         mc.MCCT().fit(z, y, contexts=context)
 
