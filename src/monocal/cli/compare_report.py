@@ -27,7 +27,6 @@ from .output import (
 )
 
 if TYPE_CHECKING:
-    from ..metrics import Estimate
     from ..report import MethodComparison, MethodResult
 
 _SHOWN = ("nll", "ece", "brier", "accuracy")
@@ -76,6 +75,7 @@ def compare(
         result = compare_methods(
             trial,
             methods,
+            class_names=cal.class_names,
             n_boot=n_boot,
             time_limit=time_limit,
             seed=seed,
@@ -101,46 +101,36 @@ def compare(
                 "methods": [_as_dict(one) for one in (*result.judged, *_without_figures(result))],
             }
         )
-        _fail_if_none(result)
-        return
-    shown = _SHOWN_OF_TWO if cal.n_classes == 2 else _SHOWN
-    rows = [
-        [
-            one.name,
-            *(cell for metric in shown for cell in _cells(metric, one.evaluation[metric])),
-            "" if cal.n_classes == 2 else _order(one),  # the order that matters is then that of the rows
-            f"{one.seconds:.2f}",
-        ]
-        for one in result.judged
-        if one.evaluation is not None
-    ]
+    else:
+        _print_methods(result, f"{cal.name}: {how}", cal.n_classes == 2, wide)
+        say(advice)
+        if shift is not None and shift.shifted:
+            say(str(shift))
+        if result.recommended not in (None, UNCALIBRATED):
+            spelt = find_method(result.recommended)[0]
+            next_command(join(["monocal", "fit", str(path), *reading.typed(), "-m", spelt, "-o", "cal.json"]))
+    if not result.judged:  # which a pipeline must notice
+        raise typer.Exit(1)
+
+
+def _print_methods(result: MethodComparison, title: str, two: bool, wide: bool) -> None:
+    """The table of methods; those without figures below it."""
+    rows = []
+    for one in result.judged:
+        assert one.evaluation is not None
+        cells = [one.name]
+        for metric in _SHOWN_OF_TWO if two else _SHOWN:
+            cells.append(show(metric, one.evaluation[metric], interval=False))
+            if metric in _WITH_INTERVAL:
+                cells.append(show_interval(metric, one.evaluation[metric]))
+        # Of two classes the order that matters is that of the rows.
+        rows.append([*cells, "" if two else _order(one), f"{one.seconds:.2f}"])
     columns = ["", "NLL", "NLL, 95 %", "ECE", "ECE, 95 %", "Brier", "accuracy", "rows re-ordered", "fit, s"]
-    dropped = print_table(
-        columns, rows, f"{cal.name}: {how}", mark=result.recommended or "", drop=_DROPPED, wide=wide
-    )
+    dropped = print_table(columns, rows, title, mark=result.recommended or "", drop=_DROPPED, wide=wide)
     if dropped:
         say(f"Left out, the terminal is narrow: {'; '.join(dropped)} (--wide shows all).")
     for one in _without_figures(result):
         say(f"{one.name}: {one_line(one.note)}")
-    say(advice)
-    if shift is not None and shift.shifted:
-        say(str(shift))
-    if result.recommended not in (None, UNCALIBRATED):
-        spelt = find_method(result.recommended)[0]
-        next_command(join(["monocal", "fit", str(path), *reading.typed(), "-m", spelt, "-o", "cal.json"]))
-    _fail_if_none(result)
-
-
-def _cells(metric: str, estimate: Estimate) -> list[str]:
-    """A figure, and its interval in a column of its own where it is shown."""
-    figure = show(metric, estimate, interval=False)
-    return [figure, show_interval(metric, estimate)] if metric in _WITH_INTERVAL else [figure]
-
-
-def _fail_if_none(result: MethodComparison) -> None:
-    """A pipeline must notice that nothing was judged."""
-    if not result.judged:
-        raise typer.Exit(1)
 
 
 def _order(one: MethodResult) -> str:
