@@ -131,11 +131,11 @@ def test_many_rows_as_cells_agree_with_the_truth():
 
 def test_it_is_better_than_platt_by_label_with_300_rows():
     if not SHARED.exists():
-        pytest.skip("needs ../shared/binary/multilabel_ecg.npz beside the checkout")
+        pytest.skip("needs ../shared/binary/multilabel_ecg.npz next to the checkout")
     with np.load(SHARED) as file:
         p, y, new, new_y = (file[name].astype(float) for name in ("p_cal", "y_cal", "p_test", "y_test"))
-    some = np.random.default_rng(0).choice(len(p), 300, replace=False)
-    p, y = p[some], y[some]
+    chosen = np.random.default_rng(0).choice(len(p), 300, replace=False)
+    p, y = p[chosen], y[chosen]
     ours = mc.MultilabelMCCT(input="probabilities").fit(p, y).predict_proba(new)
     platt = np.tile((y.sum(axis=0) + 1) / (len(y) + 2), (len(new), 1))
     for i in np.flatnonzero(y.any(axis=0)):
@@ -212,9 +212,9 @@ def test_what_comes_out(fitted):
     p, f = fitted.predict_proba(new), fitted.transform(new)
     np.testing.assert_allclose(p, expit(f), rtol=1e-12)
     np.testing.assert_array_equal(fitted.predict(new), (p > 0.5).astype(int))
-    known = Y >= 0
+    labelled = Y >= 0
     q = fitted.predict_proba(INPUTS[fitted.input](Z))
-    assert fitted.score(INPUTS[fitted.input](Z), Y) == pytest.approx(-nll(q[known], Y[known]))
+    assert fitted.score(INPUTS[fitted.input](Z), Y) == pytest.approx(-nll(q[labelled], Y[labelled]))
     single = fitted.predict_proba(new.astype(np.float32))
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, p, atol=1e-5)
@@ -225,16 +225,16 @@ def test_kinds_come_back_as_they_came():
     torch = pytest.importorskip("torch")
     da = pytest.importorskip("dask.array")
     cal = _cached("logits")
-    expected, some = cal.predict_proba(NEW[:5]), NEW[:5]
-    np.testing.assert_allclose(cal.predict_proba(torch.tensor(some)).numpy(), expected, rtol=1e-12)
-    assert cal.predict(torch.tensor(some)).dtype == torch.int64
-    np.testing.assert_array_equal(cal.predict_proba(da.from_array(some, chunks=(2, 3))).compute(), expected)
-    np.testing.assert_array_equal(cal.predict_proba(some.tolist()), expected)
-    np.testing.assert_array_equal(np.concatenate(list(cal.predict_blocks([some[:2], some[2:]]))), expected)
+    expected, few = cal.predict_proba(NEW[:5]), NEW[:5]
+    np.testing.assert_allclose(cal.predict_proba(torch.tensor(few)).numpy(), expected, rtol=1e-12)
+    assert cal.predict(torch.tensor(few)).dtype == torch.int64
+    np.testing.assert_array_equal(cal.predict_proba(da.from_array(few, chunks=(2, 3))).compute(), expected)
+    np.testing.assert_array_equal(cal.predict_proba(few.tolist()), expected)
+    np.testing.assert_array_equal(np.concatenate(list(cal.predict_blocks([few[:2], few[2:]]))), expected)
     missing = pd.DataFrame(Y).replace(-1, np.nan).astype("Int64")
     for y in (torch.tensor(Y), pd.DataFrame(Y), missing, pl.DataFrame(Y, schema=NAMES), Y.tolist()):
-        np.testing.assert_array_equal(mc.MultilabelMCCT().fit(Z, y).predict_proba(some), expected)
-    np.testing.assert_array_equal(mc.MultilabelMCCT().fit(torch.tensor(Z), Y).predict_proba(some), expected)
+        np.testing.assert_array_equal(mc.MultilabelMCCT().fit(Z, y).predict_proba(few), expected)
+    np.testing.assert_array_equal(mc.MultilabelMCCT().fit(torch.tensor(Z), Y).predict_proba(few), expected)
 
 
 @pytest.mark.parametrize("library", [pd, pl], ids=["pandas", "polars"])

@@ -54,13 +54,13 @@ def test_the_ranking_within_every_label_stays():
 
 def test_fitted_estimators_with_labels_that_are_not_known():
     estimator = MultiOutputClassifier(LOGISTIC).fit(X[:200], Y[:200])
-    known = Y[200:].astype(float)
-    known[::3, 1] = np.nan
-    model = mc.CalibratedClassifier(estimator, cv="prefit").fit(X[200:], known)
+    partly = Y[200:].astype(float)
+    partly[::3, 1] = np.nan
+    model = mc.CalibratedClassifier(estimator, cv="prefit").fit(X[200:], partly)
     assert model.estimator_ is estimator
     assert nll(model.predict_proba(NEW)) < 0.7
     with pytest.raises(mc.InputError, match="trained on labels 0 and 1"):
-        mc.CalibratedClassifier(estimator).fit(X[200:], known)
+        mc.CalibratedClassifier(estimator).fit(X[200:], partly)
 
 
 def test_a_label_that_a_fold_has_not_seen():

@@ -159,14 +159,14 @@ class MultilabelMCCT(ScoreCalibrator):
         self.shared_.fit(scores[there], labels[there].astype(int), weight[there])
         f = self.shared_.transform(scores.ravel()).reshape(scores.shape)
         with one_blas_thread:
-            known = {
+            rows = {
                 i: _rows_of_label(f[use, i], labels[use, i], weight[use, i])
                 for i, use in enumerate(there.T)
                 if use.any()
             }
-            self.mean_, self.covariance_, lines = _lines_of_labels(list(known.values()))
+            self.mean_, self.covariance_, lines = _lines_of_labels(list(rows.values()))
             fits = {
-                i: self._fit_label(*rows, line) for (i, rows), line in zip(known.items(), lines, strict=True)
+                i: self._fit_label(*own, line) for (i, own), line in zip(rows.items(), lines, strict=True)
             }
         # A label without a labelled row has the mean line.
         slope = np.full(2, max(float(self.mean_[1]), LEAST_SLOPE))
@@ -258,20 +258,20 @@ def _read_labels(
             f"y has shape {labels.shape} and X has shape {tuple(shape)}: expected an entry for each score, 0, 1, or -1 "
             "where it is not known."
         )
-    known = ~np.isnan(labels) & (labels != -1)
-    bad = known & (labels != 0) & (labels != 1)
+    labelled = ~np.isnan(labels) & (labels != -1)
+    bad = labelled & (labels != 0) & (labels != 1)
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise InputError(
             f"y: expected 0, 1, or -1 or NaN where it is not known, but row {row} of label {column} is {labels[row, column]:g}."
         )
     weight = check_weights(sample_weight, labels)
-    weight = known * (1.0 if weight is None else weight[:, None])
+    weight = labelled * (1.0 if weight is None else weight[:, None])
     if not weight.any():
         raise InputError(
             "y: no entry of a row that counts is 0 or 1, so that there is nothing to learn from."
         )
-    return np.where(known, labels, 0.0), weight
+    return np.where(labelled, labels, 0.0), weight
 
 
 def _rows_of_label(
