@@ -356,6 +356,13 @@ def hostile(n: int) -> str:
     for input in ("scores", "logits", "probabilities"):
         train, scores = expit(s) if input == "probabilities" else s, extreme(n, input)
         cal = mc.BinaryMCCT(input=input).fit(train, y)
+        session = onnxruntime.InferenceSession(cal.to_onnx(dtype="float64", ndim=1).SerializeToString())
+        exported = {
+            "torch module": cal.to_torch(dtype=torch.float64)(torch.tensor(scores)).numpy(),
+            "ONNX": session.run(None, {input: scores})[0],
+        }
+        for library, p in exported.items():
+            rows.append([f"{input}, {library}, float64", f"{n:,}", str(reversed_rows(scores, p))])
         for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
             x = torch.tensor(scores).to(dtype)
             x = x[torch.isfinite(x)]
@@ -366,18 +373,6 @@ def hostile(n: int) -> str:
                     for method in (cal.transform, cal.predict_proba)
                 ]
                 rows.append([f"{input}, {library}, {str(dtype)[6:]}", f"{len(x):,}", str(sum(wrong))])
-
-        def two(v: np.ndarray, input: str = input) -> np.ndarray:
-            return np.stack([1 - v if input == "probabilities" else 0 * v, v], axis=1)
-
-        wide = mc.BinaryMCCT(input=input).fit(two(train), y)
-        session = onnxruntime.InferenceSession(wide.to_onnx(dtype="float64").SerializeToString())
-        module = wide.to_torch(dtype=torch.float64)
-        for library, p in (
-            ("torch module", module(torch.tensor(two(scores))).numpy()),
-            ("ONNX", session.run(None, {session.get_inputs()[0].name: two(scores)})[0]),
-        ):
-            rows.append([f"{input}, {library}, float64", f"{n:,}", str(reversed_rows(scores, p[:, 1]))])
     return pages.table(["scores", "rows", "reversed"], rows)
 
 
