@@ -283,6 +283,24 @@ def test_export_to_torch(run: Run) -> None:
     np.testing.assert_allclose(found, mc.load("cal.json").predict_proba(TEST.values), atol=1e-6)
 
 
+@pytest.mark.parametrize("context", [{}, {"context": ["a", "b"] * 20}])
+def test_export_of_one_score_per_row(run: Run, context: dict[str, list[str]]) -> None:
+    torch, runtime = pytest.importorskip("torch"), pytest.importorskip("onnxruntime")
+    s = np.linspace(-3, 3, 40, dtype=np.float32)
+    cal = mc.BinaryMCCT(input="scores").fit(s, np.sin(7 * s) + s > 0, **context)
+    cal.save("cal.json")
+    codes = cal.context_.codes(context["context"]).astype(float) if context else None
+    run("export", "cal.json", "--to", "onnx", "--ndim", "1", "-o", "cal.onnx")
+    run("export", "cal.json", "--to", "torch", "--ndim", "1", "-o", "cal.pt2")
+    feed = {"scores": s} if codes is None else {"scores": s, "context": codes}
+    results = [
+        runtime.InferenceSession("cal.onnx").run(None, feed)[0],
+        torch.export.load("cal.pt2").module()(*map(torch.tensor, feed.values())).numpy(),
+    ]
+    for result in results:
+        np.testing.assert_allclose(result, cal.predict_proba(s, **context), atol=1e-6)
+
+
 def test_demo_leaves_a_report_over_an_older_one(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

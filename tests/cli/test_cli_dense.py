@@ -103,8 +103,8 @@ def test_the_number_of_axes_of_a_graph(run, images):
     np.testing.assert_allclose(found, expected, atol=1e-5)
     for target, ndim, words in (
         ("torch", "any", "--ndim any works with --to onnx only"),
-        ("onnx", "1", "--ndim must be a whole number of at least 2, or any, but is '1'"),
-        ("onnx", "four", "--ndim must be a whole number of at least 2, or any, but is 'four'"),
+        ("onnx", "0", "--ndim must be a whole number of at least 1, or any, but is '0'"),
+        ("onnx", "four", "--ndim must be a whole number of at least 1, or any, but is 'four'"),
     ):
         out = images / ("c.pt2" if target == "torch" else "c.onnx")
         told = run(*export, target, "-o", out, "--ndim", ndim, "--force", code=1).stderr

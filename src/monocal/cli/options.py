@@ -169,7 +169,7 @@ OPTIONS: dict[str, Any] = {
     ),
     "ndim": _flag(
         "--ndim",
-        "How many axes its input has: 4 for images (N, C, H, W), any (onnx only). Two when left out.",
+        "How many axes its input has: 4 for images (N, C, H, W), 1 for one score per row, any (onnx only). Two when left out.",
         metavar="NUMBER|any",
     ),
     # How a file is read: the fields of `Reading`.

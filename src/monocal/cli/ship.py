@@ -69,8 +69,8 @@ def _axes(ndim: str | None) -> int | str | None:
     """The number of axes that was typed, or ``any``."""
     if ndim is None or ndim == "any":
         return ndim
-    if not ndim.isdecimal() or int(ndim) < 2:
-        raise InputError(f"--ndim must be a whole number of at least 2, or any, but is {ndim!r}.")
+    if not ndim.isdecimal() or int(ndim) < 1:
+        raise InputError(f"--ndim must be a whole number of at least 1, or any, but is {ndim!r}.")
     return int(ndim)
 
 
@@ -95,6 +95,8 @@ def _write_torch(model: Calibrator, path: Path, axes: int | str | None) -> None:
 
     import torch
 
+    from ..core.map import map_of
+
     if axes == "any":
         raise InputError("--ndim any works with --to onnx only: an exported program has one number of axes.")
     ndim = int(axes or 2)
@@ -109,8 +111,16 @@ def _write_torch(model: Calibrator, path: Path, axes: int | str | None) -> None:
         )
     classes = model.class_axis % ndim
     sides = {i: torch.export.Dim(f"axis_{i}", max=2**31) for i in range(ndim) if i != classes}
-    example = torch.randn([model.n_features_in_ if i == classes else 3 + i for i in range(ndim)])
-    program = torch.export.export(module, (example,), dynamic_shapes=(sides,))
+    shape = [model.n_features_in_ if i == classes else 3 + i for i in range(ndim)]
+    if ndim == 1:
+        if shape != [1] or not map_of(model).of_scores:
+            raise InputError("--ndim 1 is for calibrators of one score per row.")
+        shape, sides = [3], {0: torch.export.Dim("axis_0", max=2**31)}
+    example: tuple[Any, ...] = (torch.rand(shape),)
+    if module.n_context:
+        rows = shape if ndim == 1 else shape[:classes] + shape[classes + 1 :]
+        example += (torch.zeros([*rows, module.n_context], dtype=torch.float64),)
+    program = torch.export.export(module, example, dynamic_shapes=(sides,) * len(example))
     program_bytes = io.BytesIO()
     torch.export.save(program, program_bytes)
     # Given a path, torch aborts the process where the disk is full.
