@@ -224,7 +224,8 @@ def reject(world: World, n: int, names: list[str], trials: int, boot: int) -> di
 def coverage_table(trials: int, boot: int, worlds: list[tuple[World, int]], columns: list[str]) -> str:
     lines = []
     for world, n in worlds:
-        number = max(trials // 4, min(trials, 2_000_000 // n))
+        # Few rows of a rare class often have no interval.
+        number = 3 * trials if world.rare and n <= 200 else max(trials // 4, min(trials, 2_000_000 // n))
         cells = [
             f"{100 * share:.1f}" if shown == 1 else f"{100 * share:.1f} (shown in {100 * shown:.0f} %)" if shown >= _SELDOM
             else "none" for shown, share, _ in cover(world, n, columns, number, boot).values()

@@ -320,7 +320,7 @@ def test_where_the_order_is_the_obstacle():
     assert cat.truth_share == pytest.approx(2 / 3)
     assert str(cat) == (
         "When it says 'cat' it is right 33 % of the time and 'dog' is the truth more often (67 %): no map that keeps the "
-        "order can mend that; see StructuredMCCT."
+        "order can correct that; see StructuredMCCT."
     )
     assert found.to_dict()["obstacles"][0]["sentence"] == str(cat)
     assert str(cat) in str(found)

@@ -29,7 +29,7 @@ HEAVY = World("too sure", rare=0.1, weights="twenty", varied=True)
         (World("calibrated", rare=0.02, weights="class"), 2000, COLUMNS),
         (World("calibrated", rare=0.1, varied=True), 400, COLUMNS_OF_TWO),
         (World("too sure", rare=0.4, varied=True), 400, COLUMNS_OF_TWO),
-        (HEAVY, 1000, COLUMNS[:3]),
+        (HEAVY, 2000, COLUMNS[:3]),
     ],
 )
 def test_intervals_cover(world, n, columns):
@@ -42,7 +42,7 @@ def test_intervals_cover(world, n, columns):
     ("world", "n"),
     [
         *((World("calibrated", rare=rare), n) for rare, n in ((0.01, 100), (0.001, 1000), (0.05, 50))),
-        (HEAVY, 200),  # the few rows of the rare class that decide are seldom in a sample
+        (HEAVY, 400),  # the few rows of the rare class that decide are seldom in a sample
     ],
 )
 def test_hardly_seen_losses_have_no_interval(world, n):

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from .chance import Floor, ece_floor
 from .differences import Comparison, Move, Price, PriceOfOrder, compare, price_of_order
-from .evaluation import Estimate, Evaluation, Evaluator, evaluate
+from .evaluation import Evaluation, Evaluator, evaluate
 from .functions import FUNCTIONS, BrierParts, brier_parts
 from .groups import Group, GroupEvaluation
+from .intervals import Estimate
 from .labels import LabelEvaluation, LabelShiftTest, evaluate_labels, label_shift_test
 from .order import Obstacle, OrderAudit, OrderCounts, order_audit
 from .review import ReviewRule, review_rule

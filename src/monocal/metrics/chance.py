@@ -35,7 +35,7 @@ _AT_A_TIME = 1 << 18  # numbers drawn at a time
 # A probability of 1 is often a rounded one: one error in a million rows does not refute it.
 _LEAST_ERROR = 1e-6
 _SLICES = 4  # of a bin
-_ENOUGH = 20  # draws that reach what was seen, after which a p-value is known well enough
+_ENOUGH = 20  # draws that reach what was observed, after which a p-value is exact enough
 _BATCH = 1 << 21  # numbers drawn at a time
 _MOST = 1 << 23  # numbers drawn in all: for the floor, and as many again for small p-values
 _LEAST_SURPLUS, _SURPLUS = 5, 100  # how much smaller a p-value can get than the false discovery rate asks for
@@ -214,7 +214,7 @@ def ece_floor(
     class_axis, ignore_index
         As in `evaluate`.
     seed : int, optional
-        None draws anew each time.
+        With None the draws differ each time.
 
     Returns
     -------

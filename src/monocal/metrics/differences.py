@@ -409,7 +409,7 @@ def price_of_order(
     class_axis: int = -1,
     ignore_index: int | None = None,
 ) -> PriceOfOrder:
-    """Compare probabilities that keep the order of the classes with some that do not.
+    """Compare probabilities that keep the order of the classes with those of a method that need not.
 
     Parameters
     ----------

@@ -32,49 +32,12 @@ from ..inputs.validation import check_count, check_fraction, check_some_weight
 from ..notebook import html_table
 from .functions import Statistics, statistics_of
 from .groups import GroupEvaluation, evaluate_groups
-from .intervals import intervals
+from .intervals import Estimate, estimates
 from .outcomes import Outcomes
 from .table import METRICS, Options, available, check_available, chosen, main_metrics
 
 # The share of rows with two classes on top that is shown, and about how many rows are looked at.
 _MANY_TIES, _LOOKED_AT = 0.01, 2000
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value and, where intervals were asked for and the metric has one, its ends.
-
-    Attributes
-    ----------
-    value : float
-    low, high : float or None
-        Ends of the interval.
-    reason : str
-        Why an interval that was asked for is missing: rows of the rare outcome are too few.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import monocal as mc
-    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
-    >>> labels = np.array([0, 1, 1, 0])
-    >>> estimate = mc.evaluate(probs, labels, metrics="accuracy", n_boot=10)["accuracy"]
-    >>> estimate.value, round(estimate.low, 3), round(estimate.high, 3)
-    (0.75, 0.301, 0.954)
-    """
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    reason: str = ""
-
-    def __float__(self) -> float:
-        return self.value
-
-    def __str__(self) -> str:
-        if self.low is None or self.high is None:
-            return f"{self.value:.5f}" + (f"  no interval: {self.reason}" if self.reason else "")
-        return f"{self.value:.5f}  [{self.low:.5f}, {self.high:.5f}]"
 
 
 @dataclass(frozen=True, repr=False)
@@ -267,9 +230,10 @@ def evaluate(
     estimate. Means over rows have theirs from Student's t and their skewness, the accuracies Wilson's (with
     unequal weights Clopper and Pearson's, of effective numbers of rows);
     those of calibration errors ask which true errors would show what was seen, for noise makes an error
-    larger; those of ``auc``, slope and intercept are from what each row adds to them. Where fewer than five (effective) rows are
-    wrong, or right, or of one class, only the accuracies of rows of equal weight have one,
-    and ``reason`` says so. The other metrics have none, and neither has an infinite value: no way that was
+    larger; those of ``auc``, slope and intercept are from what each row adds to them. Where fewer than five
+    effective rows (twenty where weights are very uneven) are wrong, or right, or of one class, only the
+    accuracies of rows of equal weight have one, and ``reason`` says so.
+    The other metrics have none, and neither has an infinite value: no way that was
     tried covers them. ``benchmarks/statistics_check.py`` measures the coverage.
 
     References
@@ -307,22 +271,15 @@ def evaluate(
     statistics, names = statistics_of(probs, labels, sample_weight, layout, metrics, options)
     rows = statistics.rows
     values = {name: float(METRICS[name].value(statistics)) for name in names}
-    estimates = {name: Estimate(value) for name, value in values.items()}
+    result = {name: Estimate(value) for name, value in values.items()}
     if n_boot:
-        found = intervals(rows, options, values, n_boot, level, np.random.default_rng(seed))
-        for name, ends in found.items():
-            if isinstance(ends, str):
-                estimates[name] = Estimate(values[name], reason=ends)
-            else:
-                estimates[name] = Estimate(
-                    values[name], min(ends[0], values[name]), max(ends[1], values[name])
-                )
+        result = estimates(rows, options, values, n_boot, level, np.random.default_rng(seed))
     by_group = None
     if groups is not None:
         groups = groups if isinstance(groups, str) else rows.probs.context(groups)
         by_group = evaluate_groups(rows, groups, class_names=class_names, level=level, seed=seed)
     near_ties = _share_of_near_ties(rows.probs.rows)
-    return Evaluation(estimates, len(rows.labels), rows.n_classes, n_boot, level, by_group, near_ties)
+    return Evaluation(result, len(rows.labels), rows.n_classes, n_boot, level, by_group, near_ties)
 
 
 def _share_of_near_ties(probs: Any) -> float:

@@ -28,9 +28,9 @@ with ``z'`` the quantile moved by the skewness. Noise hardly ever makes an error
 at the high end.
 
 **Too few.** Nothing holds where the rare outcome has hardly been seen: there is no interval unless the rows that
-are wrong and those that are right (of metrics of P(class 1): the two classes) count as five or more. Samples that
-happen to hold many of them are shown more often, so the low end allows for that: with ``K`` a Poisson count its
-tail is ``P(K >= k)`` where ``P(K >= k | K >= 5)`` is the tail asked for.
+are wrong and those that are right (of metrics of P(class 1): the two classes) count as five or more, for losses with very
+uneven weights as twenty. Samples that happen to hold many of them are shown more often, so the low end allows for that:
+with ``K`` a Poisson count its tail is ``P(K >= k)`` where ``P(K >= k | K >= 5)`` is the tail asked for.
 
 References
 ----------
@@ -51,9 +51,10 @@ from scipy.special import betaincinv, expit, gammainc, logit, ndtri, stdtrit
 
 from ..inputs.validation import effective_rows
 from .outcomes import Floats, Integers, Outcomes, bin_totals
-from .table import METRICS, GapNorm, Options
+from .table import METRICS, GapNorm, Metric, Options
 
-_FEWEST = 5.0  # effective rows of either outcome, below which a mean of losses has no interval
+# Effective rows of either outcome, below which a mean of losses has no interval; where weights are uneven, few rows have most.
+_FEWEST, _FEWEST_UNEVEN = 5.0, 20.0
 _UPPER = 12.0  # upper confidence limit of a Poisson mean of which five were counted
 # Of an error the high end takes no noise back and is missed less often, so the low end gets more of what is left out.
 _TOWARDS_ZERO = 1.4
@@ -67,6 +68,43 @@ _STEPS = np.linspace(0, 1, 241)
 _LEAST_TAIL = 1e-4
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """A value and, where intervals were asked for and the metric has one, its ends.
+
+    Attributes
+    ----------
+    value : float
+    low, high : float or None
+        Ends of the interval.
+    reason : str
+        Why an interval that was asked for is missing: rows of the rare outcome are too few.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
+    >>> labels = np.array([0, 1, 1, 0])
+    >>> estimate = mc.evaluate(probs, labels, metrics="accuracy", n_boot=10)["accuracy"]
+    >>> estimate.value, round(estimate.low, 3), round(estimate.high, 3)
+    (0.75, 0.301, 0.954)
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.value:.5f}" + (f"  no interval: {self.reason}" if self.reason else "")
+        return f"{self.value:.5f}  [{self.low:.5f}, {self.high:.5f}]"
+
+
 class Tails(NamedTuple):
     """Probability left out below and above."""
 
@@ -74,64 +112,74 @@ class Tails(NamedTuple):
     high: float
 
 
-def intervals(
+def estimates(
     rows: Outcomes,
     options: Options,
     values: dict[str, float],
     n_boot: int,
     level: float,
     generator: np.random.Generator,
-) -> dict[str, tuple[float, float] | str]:
-    """Ends of the intervals of those metrics that have one, or why one that usually has an interval has none."""
-    tails = {
-        binary: _tails(rows.positive if binary else rows, level, binary)
-        for binary in (False, rows.n_classes == 2)
-    }
-    equal, plain = bool(np.ptp(rows.weight) == 0), Tails((1 - level) / 2, (1 - level) / 2)
-    ends: dict[str, tuple[float, float] | str] = {}
+) -> dict[str, Estimate]:
+    """The values with their intervals, of those metrics that have one, or why one that usually has an interval has none."""
+    result = {}
     for name, value in values.items():
-        metric = METRICS[name]
-        if not (metric.term or metric.error or metric.influence) or not np.isfinite(value):
-            continue
-        own = plain if metric.share and equal else tails[metric.binary]
-        if isinstance(own, str):
-            ends[name] = own
-        elif metric.error:
+        metric, ends = METRICS[name], None
+        own: Tails | str = ""
+        if (metric.term or metric.error or metric.influence) and np.isfinite(value):
+            own = _tails(rows.positive if metric.binary else rows, level, metric)
+        if metric.error and not isinstance(own, str):
             view = rows.positive if metric.error.of == "positive" else rows
             if _too_few_for_bins(view, metric.error, options.n_bins):
-                ends[name] = f"too few rows for {options.n_bins} bins"
-                continue
-            noise = BinNoise(view, metric.error, options.n_bins)
-            ends[name] = noise.interval(max(n_boot, _LEAST_DRAWS), own, generator)
-        elif metric.share and metric.term:
-            ends[name] = _share(rows, metric.term(rows, options), Tails(own.high, own.low))
-        elif metric.term:
-            d = rows.weight * (metric.term(rows, options) - value) / rows.weight.sum()
-            low, high = _from_influence(value, d, own)
-            ends[name] = (max(metric.lower, low), high)
-        elif metric.influence and not (metric.logit and value in (0, 1)):
-            centre = float(logit(value)) if metric.logit else value
-            low, high = _from_influence(centre, metric.influence(rows), own)
-            ends[name] = (float(expit(low)), float(expit(high))) if metric.logit else (low, high)
-    return ends
+                own = f"too few rows for {options.n_bins} bins"
+            else:
+                noise = BinNoise(view, metric.error, options.n_bins)
+                ends = noise.interval(max(n_boot, _LEAST_DRAWS), own, generator)
+        elif not isinstance(own, str):
+            ends = _of_terms(metric, rows, options, value, own)
+        if ends is None:
+            result[name] = Estimate(value, reason=own if isinstance(own, str) else "")
+        else:
+            result[name] = Estimate(value, min(ends[0], value), max(ends[1], value))
+    return result
 
 
-def _counts(rows: Outcomes, terms: Floats) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Effective number of the rows of either outcome, 1 and 0, and the weight of each of these."""
+def _of_terms(
+    metric: Metric, rows: Outcomes, options: Options, value: float, tails: Tails
+) -> tuple[float, float] | None:
+    """Interval of a mean, or of a smooth function of means."""
+    if metric.term:
+        terms = metric.term(rows, options)
+        if metric.share:
+            return _share(rows, terms, Tails(tails.high, tails.low))
+        low, high = _from_influence(value, rows.weight * (terms - value) / rows.weight.sum(), tails)
+        return max(metric.lower, low), high
+    assert metric.influence is not None
+    if not metric.logit:
+        return _from_influence(value, metric.influence(rows), tails)
+    if value in (0, 1):
+        return None
+    low, high = _from_influence(float(logit(value)), metric.influence(rows), tails)
+    return float(expit(low)), float(expit(high))
+
+
+def _counts(rows: Outcomes, terms: Floats) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """Effective number of the rows of either outcome, 1 and 0, the weight of each of these, and how uneven weights are."""
     parts = [rows.weight[terms > 0], rows.weight[terms == 0]]
     # Of a few rows the spread of the weights may not be seen: the larger of both.
     spread = 1 + max(float(part.var() / part.mean() ** 2) if len(part) else 0.0 for part in parts)
     means = [float((part if len(part) else rows.weight).mean()) for part in parts]
-    return (len(parts[0]) / spread, len(parts[1]) / spread), (means[0] * spread, means[1] * spread)
+    return (len(parts[0]) / spread, len(parts[1]) / spread), (means[0] * spread, means[1] * spread), spread
 
 
-def _tails(rows: Outcomes, level: float, binary: bool) -> Tails | str:
-    """Tails of the interval of a loss, or why there is none."""
-    right, wrong = _counts(rows, rows.correct)[0]
+def _tails(rows: Outcomes, level: float, metric: Metric) -> Tails | str:
+    """Tails of the interval of a metric, or why there is none."""
+    (right, wrong), _, spread = _counts(rows, rows.correct)
     tail, k = (1 - level) / 2, min(wrong, right)
-    if k < _FEWEST and binary:
-        return f"too few rows of one class ({wrong:.3g} of class 0, {right:.3g} of class 1)"
-    if k < _FEWEST:
+    if metric.share and np.ptp(rows.weight) == 0:
+        return Tails(tail, tail)
+    if k < (_FEWEST_UNEVEN if spread > 2 and not metric.share else _FEWEST):
+        if metric.binary:
+            return f"too few rows of one class ({wrong:.3g} of class 0, {right:.3g} of class 1)"
         return f"too few rows of the rare class ({wrong:.3g} wrong, {right:.3g} right)"
     if k > 10 * _FEWEST:
         return Tails(tail, tail)
@@ -174,7 +222,7 @@ def _from_influence(value: float, d: Floats, tails: Tails) -> tuple[float, float
 
 def _share(rows: Outcomes, terms: Floats, tails: Tails) -> tuple[float, float]:
     """Interval of the share of ones; of equal weights Wilson's, of others Clopper and Pearson's."""
-    (ones, zeros), (of_one, of_zero) = _counts(rows, terms)
+    (ones, zeros), (of_one, of_zero), _ = _counts(rows, terms)
     if np.ptp(rows.weight) == 0:
         ends = wilson(ones / (ones + zeros), ones + zeros, *(abs(ndtri(tail)) for tail in tails))
         return float(ends[0]), float(ends[1])

@@ -46,7 +46,7 @@ _SHIFTED_ENTRIES, _SHIFTED_ROWS, _SHIFTS, _CLEAR_GAIN = 2**22, 100, 10, 0.01
 
 @dataclass(frozen=True)
 class OrderCounts:
-    """Changes of order among some rows.
+    """Changes of order in a set of rows.
 
     Attributes
     ----------
@@ -246,11 +246,11 @@ def _count_pairs(before: NDArray[Any], after: NDArray[Any]) -> Integers:
 def _tie_pairs(equal: NDArray[np.bool_]) -> Integers:
     """Pairs within runs of equal neighbours: place r of a run (from 0) makes r pairs with those before it."""
     pairs = np.zeros(len(equal), dtype=np.int64)
-    some = np.flatnonzero(equal.any(axis=1))
-    if len(some):
+    tied = np.flatnonzero(equal.any(axis=1))
+    if len(tied):
         place = np.arange(1, equal.shape[1] + 1)
-        last_break = np.maximum.accumulate(np.where(equal[some], 0, place), axis=1)
-        pairs[some] = (place - last_break).sum(axis=1)
+        last_break = np.maximum.accumulate(np.where(equal[tied], 0, place), axis=1)
+        pairs[tied] = (place - last_break).sum(axis=1)
     return pairs
 
 
@@ -323,14 +323,14 @@ class Obstacle:
             return (
                 f"{more} is predicted too rarely: there are {self.rows:,} rows (most predict {when}) of which it is the truth of "
                 f"{100 * self.truth_share:.0f} % and the predicted class of {100 * self.accuracy:.0f} %: no map that keeps the "
-                f"order can mend that; see {self.remedy}."
+                f"order can correct that; see {self.remedy}."
             )
         if self.at_most < 1:
             when += f" with a confidence of at most {100 * self.at_most:.0f} %"
             more = f"the class it ranks second, mostly {more},"
         return (
             f"When it says {when} it is right {100 * self.accuracy:.0f} % of the time and {more} is the truth "
-            f"more often ({100 * self.truth_share:.0f} %): no map that keeps the order can mend that; see {self.remedy}."
+            f"more often ({100 * self.truth_share:.0f} %): no map that keeps the order can correct that; see {self.remedy}."
         )
 
     def to_dict(self) -> dict[str, Any]:

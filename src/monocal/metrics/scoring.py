@@ -76,10 +76,10 @@ def _value(probs: Any, labels: Any, metric: str, sample_weight: Any = None, **op
 
 def _places(y: Any, classes: Any) -> np.ndarray:
     """The column of each label."""
-    given = np.asarray(y).ravel()
-    places = places_among(given, classes)
+    labels = np.asarray(y).ravel()
+    places = places_among(labels, classes)
     if (places < 0).any():
-        label = given.tolist()[int(np.argmin(places))]
+        label = labels.tolist()[int(np.argmin(places))]
         raise InputError(
             f"y: the label {label!r} is none of the {len(classes)} classes the estimator was fitted on. Use folds that share out "
             "every class (StratifiedKFold), or leave such rows out."

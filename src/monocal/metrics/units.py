@@ -94,7 +94,7 @@ def from_to(before: float, after: float, show: Callable[[float], str]) -> str:
 
 
 def _decimals(width: float, value: float) -> int:
-    """One digit of the interval, two where it is not small beside the value, one of the value; three at least, six at most."""
+    """One digit of the interval, two where it is not small against the value, one of the value; three at least, six at most."""
     digits = [3]
     if 0 < width < math.inf:
         digits.append((abs(value) < 10 * width) - math.floor(math.log10(width)))

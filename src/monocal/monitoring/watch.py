@@ -179,7 +179,7 @@ class Monitor:
         if n == 0:
             return self
         if labels is None:
-            known, y = np.zeros(n, bool), np.zeros(n, np.int64)
+            labelled, y = np.zeros(n, bool), np.zeros(n, np.int64)
         else:
             labels = by_column(labels, probs, ignore_index=-1, name="labels")
             y = to_numpy(read_numbers(labels, "labels", "a class number"))
@@ -187,11 +187,11 @@ class Monitor:
                 raise InputError(
                     f"labels must have one entry for each of the {n} rows, but have shape {y.shape}."
                 )
-            known = y.reshape(n) != -1
-            y = np.where(known, y.reshape(n), 0)
+            labelled = y.reshape(n) != -1
+            y = np.where(labelled, y.reshape(n), 0)
         rows = Outcomes.of(as_array(probs), y)
         self._check_classes(rows.n_classes, "probs")
-        columns = (rows.predicted, rows.confidence, rows.label_prob, rows.correct, known)
+        columns = (rows.predicted, rows.confidence, rows.label_prob, rows.correct, labelled)
         self._waiting = np.append(self._waiting, np.rec.fromarrays(columns, ROW))
         while len(self._waiting) >= self.window:
             self._close(self.window)
@@ -258,7 +258,7 @@ class Monitor:
 
     @property
     def verdict(self) -> str:
-        """What is to be known now, in a sentence or two."""
+        """The state of the stream, in a sentence or two."""
         if self.alarms:
             return " ".join(f"{alarm.sentence} (Seen at row {alarm.row:,}.)" for alarm in self.alarms)
         if not self.windows:
@@ -291,7 +291,7 @@ class Monitor:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what is known so far to a JSON file, whole or not at all; `Monitor.load` goes on from it."""
+        """Write the state to a JSON file, whole or not at all; `Monitor.load` goes on from it."""
         with atomic_path(path, force=True) as temporary:
             temporary.write_text(json.dumps(self.to_dict(), allow_nan=False), encoding="utf-8")
 

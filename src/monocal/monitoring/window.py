@@ -67,7 +67,7 @@ class Window:
     frequency_level: float | None
 
 
-# What is kept of a row until its window is full.
+# What is kept of a row until its window is full, by the names in saved files.
 ROW = np.dtype(
     [("predicted", np.int64), ("confidence", float), ("label_prob", float), ("right", float), ("known", bool)]
 )
