@@ -65,13 +65,14 @@ class DaskLogits:
         )
         chunks = chunks_of(X, self.y, self.weight, self.context)
         shared = once(reader)
-        looks = compute([task(_look, shared, *chunk) for chunk in chunks])
-        reader = replace(reader, smallest=min(look.smallest_probability for look in looks))
-        sizes = [look.n_rows for look in looks]
-        check_some_weight(sum(sizes) > 0, reader.layout.ignore_index)
-        chunks = [chunk for chunk, size in zip(chunks, sizes, strict=True) if size]
-        first = next(look.first_rows for look in looks if look.n_rows)
-        sizes = [size for size in sizes if size]
+        counts, first_rows, smallest = zip(
+            *compute([task(_look, shared, *chunk) for chunk in chunks]), strict=True
+        )
+        reader = replace(reader, smallest=min(smallest))
+        check_some_weight(sum(counts) > 0, reader.layout.ignore_index)
+        chunks = [chunk for chunk, size in zip(chunks, counts, strict=True) if size]
+        first = next(rows for rows in first_rows if len(rows))
+        sizes = [size for size in counts if size]
         single = X.dtype.kind == "f" and X.dtype.itemsize <= 4 and reader.input == "logits"
         return DaskSource(reader, chunks, sizes, first, (sum(sizes), X.shape[1]), single)
 
@@ -201,18 +202,13 @@ def _has_weight(weight: Any, y: Any, n: int, ignore_index: int | None) -> np.nda
 # What the workers do.
 
 
-@dataclass(frozen=True)
-class _Look:
-    n_rows: int  # that count
-    first_rows: np.ndarray  # a few of their logits
-    smallest_probability: float
-
-
-def _look(reader: Box, X: Any, y: Any, weight: Any, context: Any, first_row: int) -> _Look:
-    """Check a chunk and count its rows."""
+def _look(
+    reader: Box, X: Any, y: Any, weight: Any, context: Any, first_row: int
+) -> tuple[int, np.ndarray, float]:
+    """Check a chunk: how many of its rows count, a few of their logits, and the smallest probability."""
     learnt, checked = reader.value.checked(X, y, weight, first_row, context)
     rows = checked.that_count.on_host()
-    return _Look(len(rows), rows.logits[:50].copy(), learnt.smallest)
+    return len(rows), rows.logits[:50].copy(), learnt.smallest
 
 
 def _make_blocks(
