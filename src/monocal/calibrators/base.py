@@ -154,8 +154,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         """Calibrated probabilities; a family that works on probabilities overrides this and `_calibrate`."""
         return ordered_softmax(self._calibrate(logits))
 
-    def _keeps_argmax(self, logits: Array, method: str) -> bool:
-        """Whether what is computed of these logits has their argmax already, in the type it is computed in."""
+    def _keeps_argmax(self) -> bool:
+        """Whether what is computed has the argmax of the logits already, in the type it is computed in."""
         return False
 
     def _judge(self, source: Source) -> None:
@@ -309,10 +309,11 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         array of shape (n_i, m)
         """
         self._check_fitted()
-        if "context_" not in self.__dict__:
-            return self._predicted((block, None) for block in plain_blocks(blocks, self._layout))
-        self.unseen_ = 0
-        return self._predicted(context_blocks(blocks))
+        if "context_" in self.__dict__:
+            self.unseen_, pairs = 0, context_blocks(blocks)
+        else:
+            pairs = ((block, None) for block in plain_blocks(blocks, self._layout))
+        return self._predicted(pairs)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
@@ -435,7 +436,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             if check is not None:
                 check()
         result = in_type(calibrated, values, dtype or read.dtype)
-        kept = logits is values and result.dtype == calibrated.dtype and self._keeps_argmax(logits, method)
+        kept = logits is values and result.dtype == calibrated.dtype and self._keeps_argmax()
         if self.preserves_top1 and not kept:
             result = keep_argmax(result, values)
         if method == "predict":

@@ -134,7 +134,7 @@ class ConeCalibrator(Calibrator):
         begins: np.ndarray | None = None,
         **rest: Any,
     ) -> RankCone:
-        """The cone of these atoms, with shrinkage in units of what the rows tell of each (`core.engine.Information`)."""
+        """The cone of these atoms, with shrinkage in units of what the rows say of each (`core.engine.Information`)."""
         problem = RankCone(rows, allowed, prior_rows=self.prior_rows, begins=begins, **rest)
         scale = _scale_of(problem.plain()) if scale is None else scale
         information = rows.some().sum(Block.information, scale, begins)
@@ -161,15 +161,10 @@ class ConeCalibrator(Calibrator):
             gap_tol=_GAP * self.tol,
             max_iter=self.max_iter,
         )
-        self._keep(solution, shrinkage)
-        return solution
-
-    def _keep(self, solution: Solution, shrinkage: float) -> None:
-        """Remember how the fit went, and say so where it did not converge."""
-        self.shrinkage_ = float(shrinkage)
-        self.solution_ = solution
+        self.shrinkage_, self.solution_ = float(shrinkage), solution
         self.n_iter_ = max(solution.n_iter, 1)
         warn_if_unfinished(self, solution)
+        return solution
 
     # A family sets `rank_map_`.
 
@@ -181,7 +176,7 @@ class ConeCalibrator(Calibrator):
     def _probabilities(self, logits: Array, context: np.ndarray | None = None) -> Array:
         return self.rank_map_.apply(logits, PROBABILITIES, getattr(self, "adjustment_", None), context)
 
-    def _keeps_argmax(self, logits: Array, method: str) -> bool:
+    def _keeps_argmax(self) -> bool:
         return type(self)._probabilities is ConeCalibrator._probabilities  # a family may add to the map
 
     def _map_steps(self) -> list[MapStep]:
