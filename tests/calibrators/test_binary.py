@@ -196,7 +196,7 @@ def test_modules_and_graphs_never_reverse_rows(name, wide):
             assert (result.reshape(len(x), -1)[:, -1].double().diff() >= 0).all()
 
 
-@pytest.mark.parametrize("form", ["vector", "column", "classes", "several", "context"])
+@pytest.mark.parametrize("form", ["vector", "column", "classes", "several", "labels", "context"])
 @pytest.mark.parametrize("name", INPUTS)
 def test_modules_and_graphs_give_the_same(form, name):
     torch = pytest.importorskip("torch")
@@ -205,7 +205,8 @@ def test_modules_and_graphs_give_the_same(form, name):
 
     rng, context, codes = np.random.default_rng(0), {}, ()
     other = S + rng.normal(size=len(S))
-    X = {"column": S[:, None], "several": np.stack([S, other, other - S], axis=1)}.get(form, S)
+    three = np.stack([S, other, other - S], axis=1)
+    X = {"column": S[:, None], "several": three, "labels": three}.get(form, S)
     X = np.round(expit(X) if name == "probabilities" else X, 3)  # ties, exact 0 and 1
     if form == "classes":
         X = np.stack([1 - X if name == "probabilities" else 0 * X, X], axis=1)
@@ -214,7 +215,10 @@ def test_modules_and_graphs_give_the_same(form, name):
         group, time = rng.integers(0, 4, len(S)), 1e9 + 1e3 * rng.normal(size=len(S))
         y = (rng.random(len(S)) < expit(S * (0.2 + group) - group + (time - 1e9) / 1e3)).astype(int)
         context = {"context": pd.DataFrame({"site": group.astype(str), "time": time})}
-    cal = mc.BinaryMCCT(input=name, columns="scores" if form == "several" else "classes").fit(X, y, **context)
+    cal = mc.BinaryMCCT(input=name, columns="scores" if form == "several" else "classes")
+    if form == "labels":
+        cal, y = mc.MultilabelMCCT(input=name), np.stack([Y, other > 1, other > S], axis=1).astype(int)
+    cal.fit(X, y, **context)
     if context:
         assert len(cal.effects_[0].slopes) == 4
         context["context"].iloc[0, 1] = np.nan

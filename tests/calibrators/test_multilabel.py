@@ -342,32 +342,3 @@ def test_parameters_are_refused(parameters, message):
         mc.MultilabelMCCT(**parameters).fit(Z, Y)
     with pytest.raises(mc.InputError, match="expecting 6 features"):
         _cached("logits").predict_proba(Z[:, :4])
-
-
-@pytest.mark.parametrize("input", ["scores", "logits", "probabilities"])
-def test_modules_and_graphs_give_the_same(input):
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("ndonnx")
-    runtime = pytest.importorskip("onnxruntime")
-    from monocal.export import from_state_dict
-
-    rng = np.random.default_rng(0)
-    X = 2 * rng.normal(size=(600, 5))
-    Y = (rng.random(X.shape) < expit(1.3 * X - np.arange(5))).astype(int)
-    if input == "probabilities":
-        X = expit(X)
-        X[0, :3], X[1, :3] = 0, 1
-    cal = mc.MultilabelMCCT(input=input).fit(X, Y)
-    p, rows = cal.predict_proba(X), torch.tensor(X)
-    module = cal.to_torch(dtype=torch.float64)
-    np.testing.assert_allclose(module(rows), p, atol=1e-13)
-    np.testing.assert_allclose(module.transform(rows), cal.transform(X), atol=1e-11)
-    assert torch.equal(from_state_dict(module.state_dict())(rows), module(rows))
-    rows = (0.99 * rows[5:]).requires_grad_()  # not at the knots, which are rows of the fit
-    module(rows).sum().backward()
-    assert (rows.grad > 0).all()
-    for dtype, atol in (("float32", 1e-6), ("float64", 1e-12)):
-        graph = cal.to_onnx(dtype=dtype).SerializeToString()
-        session = runtime.InferenceSession(graph, providers=["CPUExecutionProvider"])
-        result = session.run(None, {session.get_inputs()[0].name: X.astype(dtype)})[0]
-        np.testing.assert_allclose(result, cal.predict_proba(X.astype(dtype)), atol=atol)
