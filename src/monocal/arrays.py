@@ -153,7 +153,7 @@ def _has_triton(device: str) -> bool:
     return True
 
 
-def beside(x: Any, other: Array) -> Array:
+def on_device_of(x: Any, other: Array) -> Array:
     """A host array in its own type, in the library and on the device of ``other``."""
     return array_namespace(other).asarray(x, device=other.device) if is_torch(other) else x
 

@@ -1,7 +1,7 @@
 """Exceptions, warnings, and how a missing optional package is reported.
 
 Every message says which argument, what was expected, what came, and what to do. It names what the caller writes with
-`spoken`: ``labels=`` in Python is ``--labels-name`` on the command line.
+`wording`: ``labels=`` in Python is ``--labels-name`` on the command line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PART: ContextVar[bool] = ContextVar("part", default=False)
 
 
 @contextmanager
-def speaking(words: Mapping[str, str]) -> Iterator[None]:
+def with_wording(words: Mapping[str, str]) -> Iterator[None]:
     """Within this context, messages name what the caller writes in these ``words``: Python's -> those of another interface."""
     before = _WORDS.set(words)
     try:
@@ -31,7 +31,7 @@ def speaking(words: Mapping[str, str]) -> Iterator[None]:
         _WORDS.reset(before)
 
 
-def spoken(python: str, value: object = None) -> str:
+def wording(python: str, value: object = None) -> str:
     """What a caller writes in ``python``, in the words of the interface at hand; an argument (``kind=``) may have a value."""
     words = _WORDS.get()
     if value is None:

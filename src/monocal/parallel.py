@@ -53,16 +53,16 @@ def row_slices(rows: Any, size: int | None = None) -> list[slice]:
 
 
 def map_rows(
-    function: Callable[..., Array], rows: Array, size: int | None = None, beside: Any = None
+    function: Callable[..., Array], rows: Array, size: int | None = None, aligned: Any = None
 ) -> Array:
     """``function(rows)`` block by block, for a function that treats every row alone and returns as many; any array library.
 
-    With an array ``beside`` that has as many rows: ``function(rows, beside)``.
+    With an array ``aligned`` that has as many rows: ``function(rows, aligned)``.
     """
     blocks = row_slices(rows, size)
 
     def of(block: slice) -> Array:
-        return function(rows[block]) if beside is None else function(rows[block], beside[block])
+        return function(rows[block]) if aligned is None else function(rows[block], aligned[block])
 
     first = of(blocks[0])
     if len(blocks) == 1:

@@ -21,11 +21,11 @@ import numpy as np
 from ..arrays import (
     Array,
     array_namespace,
-    beside,
     clip_,
     exp_,
     is_torch,
     like,
+    on_device_of,
     to_numpy,
     to_numpy_together,
 )
@@ -92,7 +92,7 @@ class CalibratedRows:
         if chosen.all():
             return self
         index = np.flatnonzero(chosen)
-        there = beside(index, self.depth)
+        there = on_device_of(index, self.depth)
         parts = (getattr(self, f.name) for f in fields(self))
         return CalibratedRows(*(x[index if isinstance(x, np.ndarray) else there] for x in parts))
 

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
-from ..errors import InputError, MissingExtraError, speaking
+from ..errors import InputError, MissingExtraError, with_wording
 from . import compare_report, fit_apply, judge, monitor, ship
 from .output import in_words, one_line, say, speak_of
 
@@ -115,7 +115,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         speak_of(None)
-        with warnings.catch_warnings(), speaking(_IN_COMMANDS):
+        with warnings.catch_warnings(), with_wording(_IN_COMMANDS):
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning  # restored by catch_warnings

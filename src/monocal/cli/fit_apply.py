@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..errors import InputError, spoken
+from ..errors import InputError, wording
 from .options import Kind, Reading, context_for, find_columns, reads
 from .output import (
     CHECK_FAILED,
@@ -195,7 +195,7 @@ def _context(calibrator: Calibrator, context: Any) -> dict[str, Any]:
         return {}
     if not calibrator.takes_context:
         raise InputError(
-            f"{spoken('context=')}: {type(calibrator).__name__} takes none. Use --method conditional-mcct, or leave it out."
+            f"{wording('context=')}: {type(calibrator).__name__} takes none. Use --method conditional-mcct, or leave it out."
         )
     return {"context": context}
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import FileError, InputError, spoken, warn
+from ..errors import FileError, InputError, warn, wording
 from .output import note, speak_of
 
 if TYPE_CHECKING:
@@ -453,7 +453,7 @@ def suspicion(data: LogitsSet) -> str | None:
     if shifted > 2 * right and labels.min() >= 1 and binom.cdf(n - shifted, n, 1 - 1 / m) < _CHANCE:
         return (
             f"The largest value of {where} names the label in {right / n:.0%} of the rows, and in {shifted / n:.0%} if labels "
-            f"count from 1: if they do, say {spoken('first_label=', 1)}."
+            f"count from 1: if they do, say {wording('first_label=', 1)}."
         )
     if labels.min() == labels.max():
         called = data.class_names[labels[0]] if data.class_names else int(labels[0])

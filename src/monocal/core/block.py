@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, beside, to_numpy
+from ..arrays import Array, array_namespace, on_device_of, to_numpy
 from ..parallel import parallel_sum
 from .engine import Information, Sums, Totals
 from .ranked import Ranked, Rest, Tail
@@ -106,7 +106,7 @@ class Block:
 
     def __getitem__(self, index: slice | Array) -> Block:
         # To a device once for all arrays.
-        there = index if isinstance(index, slice) else beside(index, self.weight)
+        there = index if isinstance(index, slice) else on_device_of(index, self.weight)
         here = index if isinstance(index, slice) else to_numpy(index)
         parts = {name: _taken(getattr(self, name), there) for name in _OF_ROWS}
         parts |= {name: _taken(getattr(self, name), here) for name in _ON_HOST}

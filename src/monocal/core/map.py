@@ -139,7 +139,7 @@ class FittedMap:
 
     @property
     def n_context(self) -> int:
-        """Columns of the context that the map takes beside logits."""
+        """Columns of the context that the map takes with the logits."""
         return len((self.steps[0].static.get("adjustment") or {}).get("categories", ()))
 
     @property

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, beside, like
+from ..arrays import Array, array_namespace, like, on_device_of
 from .ranked import Ranked
 from .statistics import compute, compute_all
 
@@ -107,7 +107,7 @@ class RampFactors:
     def of_statistics(self, values: Array) -> Array:
         """Factors (n, K) of statistics (n, S)."""
         xp = array_namespace(values)
-        statistic = beside(np.array([ramp.statistic for ramp in self.ramps], dtype=np.int64), values)
+        statistic = on_device_of(np.array([ramp.statistic for ramp in self.ramps], dtype=np.int64), values)
         with np.errstate(over="ignore"):
             psi = ramps_of(values.T, statistic, like(self.zeros, values), like(self.widths, values), xp)
         return xp.concat([xp.ones_like(values[:, :1]), psi.T], axis=1)

@@ -561,7 +561,7 @@ def _times(x: Array, y: Array | None, out: Array) -> Array:
 
 def _affine(v: Array, weights: Sequence[Any], base: Array | None, out: Array) -> Array:
     """``out = sum(weights) v + base``."""
-    leading, *rest = weights if isinstance(v, np.ndarray) else [_beside(w, v) for w in weights]
+    leading, *rest = weights if isinstance(v, np.ndarray) else [_in_kind_of(w, v) for w in weights]
     _times(v, leading, out)
     for w in rest:
         out += w * v
@@ -570,7 +570,7 @@ def _affine(v: Array, weights: Sequence[Any], base: Array | None, out: Array) ->
     return out
 
 
-def _beside(w: Any, v: Array) -> Array:
+def _in_kind_of(w: Any, v: Array) -> Array:
     return array_namespace(v).asarray(w, dtype=v.dtype, **device_of(v)) if isinstance(w, np.ndarray) else w
 
 

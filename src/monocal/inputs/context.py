@@ -1,4 +1,4 @@
-"""Context: what is known of a row beside its logits, as columns of numbers and of categories.
+"""Context: what is known of a row apart from its logits, as columns of numbers and of categories.
 
 floating-point column              a number; NaN is a missing one
 integer, boolean, text column      a category
@@ -236,7 +236,7 @@ def _array(x: Any) -> np.ndarray:
         return to_numpy(x)
     if library_of(x) in ("h5py", "zarr"):
         x = x[...]
-    if hasattr(x, "compute") and hasattr(x, "dask"):  # small beside the logits
+    if hasattr(x, "compute") and hasattr(x, "dask"):  # small compared with the logits
         return _array(x.compute())
     if hasattr(x, "to_numpy"):
         return np.asarray(x.to_numpy())

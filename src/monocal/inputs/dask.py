@@ -7,7 +7,7 @@ Chunks are cut where rows in memory end a block, so the answer is that of one pr
 chunk is a task like any other: when the worker that held it dies, Dask makes it again from the array it came from.
 
 With a `distributed` client the sorted blocks stay with the workers during a fit; without one nothing is kept, every pass
-reads the chunks anew, and memory is bounded by the chunks at work.
+reads the chunks again, and memory is bounded by the chunks at work.
 """
 
 from __future__ import annotations

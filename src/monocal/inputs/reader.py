@@ -15,7 +15,16 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, beside, device_of, is_torch, ordered_log, row_sums, to_numpy
+from ..arrays import (
+    Array,
+    array_namespace,
+    device_of,
+    is_torch,
+    on_device_of,
+    ordered_log,
+    row_sums,
+    to_numpy,
+)
 from ..core.block import Block
 from ..core.rows import Blocks, MemoryBlocks, Rows
 from ..engines import engine_for
@@ -98,7 +107,7 @@ class Reader:
     smallest : float
         The smallest positive probability of the calibration rows.
     context : ContextReader or None
-        How what is known of rows beside their logits is read; None where nothing is.
+        How the context of rows is read; None where there is none.
     layout : Layout
         Where the classes are, and which labels do not count.
     """
@@ -155,7 +164,7 @@ class Reader:
         xp = array_namespace(values)
         harmless = 1.0 / values.shape[1] if self.input == "probabilities" else 0.0
         fill = xp.asarray(harmless, dtype=values.dtype, **device_of(values))
-        return matrix._replace(values=xp.where(beside(ignored, values)[:, None], fill, values))
+        return matrix._replace(values=xp.where(on_device_of(ignored, values)[:, None], fill, values))
 
     def having_seen(self, values: Array) -> Reader:
         """The reader that knows these rows are among those of the calibration set."""
@@ -432,7 +441,7 @@ class StreamedBlocks:
         if seen != self.n_read:
             raise InputError(
                 f"X: one pass over the blocks gave {self.n_read} rows and another gave {seen}. Every pass must give the same "
-                "rows: let the function open its files anew, and do not shuffle or drop rows at random."
+                "rows: let the function open its files again, and do not shuffle or drop rows at random."
             )
 
     def sum(self, function: Callable[..., T], *args: Any) -> T:

@@ -17,7 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, beside, compute_dtype, is_torch, on_host, on_its_way, to_numpy
+from ..arrays import (
+    Array,
+    array_namespace,
+    compute_dtype,
+    is_torch,
+    on_device_of,
+    on_host,
+    on_its_way,
+    to_numpy,
+)
 from ..errors import InputError, InputTypeError, option, warn
 from .formats import as_array
 
@@ -243,7 +252,7 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows:
             f"{name}: label {labels[row]} in row {first_row + row} is not one of the {m} classes 0..{m - 1} that {rows} has "
             f"columns for (n_features = {m}). Number the classes from 0 in the order of the columns."
         )
-    return beside(labels.astype(np.int64, copy=False), like)
+    return on_device_of(labels.astype(np.int64, copy=False), like)
 
 
 def _refuse_words(y: Any, name: str, rows: str, m: int) -> None:
@@ -314,7 +323,7 @@ def check_weights(
             )
     if first_row is None:
         check_some_weight(bool(weight.any()))
-    return beside(weight, like)
+    return on_device_of(weight, like)
 
 
 def ignored_rows(y: Any, sample_weight: Any, n: int, ignore_index: int | None) -> tuple[Any, Any, Any]:
@@ -495,7 +504,7 @@ def _refuse_large_whole(values: Array, name: str) -> None:
     """Raise where whole numbers that have become floating-point ``values`` may no longer be the same."""
     if bool(array_namespace(values).any(abs(values) >= 2.0**53)):
         raise InputError(
-            f"{name}: whole numbers of 2**53 and more cannot all be told apart in double precision. Subtract the largest of each "
+            f"{name}: whole numbers of 2**53 and more are not all different in double precision. Subtract the largest of each "
             "row first, and convert to floating point."
         )
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from monocal.errors import FileError, KindError, spoken
+from monocal.errors import FileError, KindError, wording
 from monocal.inputs.names import PARTS, Part, classes_of, is_around_a_class, listing, same_class
 from monocal.io.column_names import (
     CALIBRATED,
@@ -150,7 +150,7 @@ def find_labels(names: Sequence[str], part: Part | None, where: str) -> tuple[st
             matched = [n for n in names if meaning(n) == Meaning(role, one)]
             if len(matched) > 1:
                 raise FileError(
-                    f"{where} has several arrays of labels, {listing(matched)}: say which with {spoken('labels=')}."
+                    f"{where} has several arrays of labels, {listing(matched)}: say which with {wording('labels=')}."
                 )
             if matched:
                 return (matched[0],)
@@ -188,13 +188,13 @@ def _which_part(meanings: dict[str, Meaning], part: Part | None, where: str) -> 
     if part is not None:
         if part not in parts:
             raise FileError(
-                f"{where} has no {part} part: it holds {listing(meanings)}; leave {spoken('part=')} out or rename."
+                f"{where} has no {part} part: it holds {listing(meanings)}; leave {wording('part=')} out or rename."
             )
         return part
     if len(parts) <= 1 or None in parts:
         return next(iter(parts)) if len(parts) == 1 else None
     raise FileError(
-        f"{where} holds a calibration part and a test part: say {spoken('part=', 'cal')} or {spoken('part=', 'test')}."
+        f"{where} holds a calibration part and a test part: say {wording('part=', 'cal')} or {wording('part=', 'test')}."
     )
 
 
@@ -230,8 +230,8 @@ class _Values:
         other = [n for n, m in of_part.items() if m.holds_values]
         if other:
             raise KindError(
-                f"{self.where} holds {listing(other)} and {spoken('kind=', kind)} was asked for: change {spoken('kind=')}, "
-                f"or name the array with {spoken('values=')} to insist."
+                f"{self.where} holds {listing(other)} and {wording('kind=', kind)} was asked for: change {wording('kind=')}, "
+                f"or name the array with {wording('values=')} to insist."
             )
         silent = (None,) if self.source.table else (None, "aside")
         unnamed = tuple(n for n, m in of_part.items() if m.role in silent and n not in self.source.text)
@@ -247,11 +247,11 @@ class _Values:
             what = f"no numbers, only {listing(here)}" if here else "nothing but labels"
             raise FileError(
                 f"{self.where} holds {what}: give a file of outputs; if these are its labels, give this one with "
-                f"{spoken('labels_file=')}."
+                f"{wording('labels_file=')}."
             )
         raise FileError(
             f"{self.where} has no array called 'logits' or 'probabilities': it holds {listing(here)}; "
-            f"say which one with {spoken('values=')}."
+            f"say which one with {wording('values=')}."
         )
 
     def _of_role(self, here: dict[str, Meaning], role: str) -> tuple[str, ...]:
@@ -267,7 +267,7 @@ class _Values:
             whole = [n for n in members if n not in columns] or (columns if len(columns) == 1 else [])
         if len(whole) > 1:
             raise FileError(
-                f"{self.where} has several arrays of {role}, {listing(whole)}: say which with {spoken('values=')}."
+                f"{self.where} has several arrays of {role}, {listing(whole)}: say which with {wording('values=')}."
             )
         if whole or not columns:
             return tuple(whole)
@@ -280,7 +280,7 @@ class _Values:
             raise FileError(
                 f"{self.where} has columns of {role} numbered {', '.join(map(str, numbers[:8]))}"
                 f"{', ...' if len(numbers) > 8 else ''}: expected 0 to m-1 (or 1 to m) without gaps; "
-                f"name the columns with {spoken('values=')} in the order of the classes."
+                f"name the columns with {wording('values=')} in the order of the classes."
             )
         self._refuse_two_scores(columns)
         return tuple(columns)
@@ -316,7 +316,7 @@ class _Values:
         named = ",".join(columns)
         raise FileError(
             f"{self.where} has the columns {listing(others)}, which no label names, and the classes {listing(columns)}: say "
-            f"which columns are classes, {spoken('values=', named)} or {spoken('values=', named + ',' + ','.join(others))}."
+            f"which columns are classes, {wording('values=', named)} or {wording('values=', named + ',' + ','.join(others))}."
         )
 
     def _of_numbers(self, columns: tuple[str, ...]) -> tuple[str, ...]:
@@ -339,8 +339,8 @@ class _Values:
             return columns
         raise FileError(
             f"{self.where} has {m} columns of numbers, {listing(columns)}, and labels from {low:g} to {top:g}: say which "
-            f"columns are classes, such as {spoken('values=', ','.join(columns[: max(2, int(top) + 1)]))}, or all of them, "
-            f"{spoken('values=', ','.join(columns))}."
+            f"columns are classes, such as {wording('values=', ','.join(columns[: max(2, int(top) + 1)]))}, or all of them, "
+            f"{wording('values=', ','.join(columns))}."
         )
 
     def _refuse_two_scores(self, columns: Sequence[str]) -> None:
@@ -363,7 +363,7 @@ class _Values:
             raise FileError(
                 f"{self.where} has two columns, {listing(columns)}, of which one alone ranks the rows by their labels better "
                 f"than the difference of both: they do not look like a score for each class. Say which is the score, "
-                f"{spoken('values=', a)} or {spoken('values=', b)}; if each is of a class, {spoken('values=', f'{a},{b}')}."
+                f"{wording('values=', a)} or {wording('values=', b)}; if each is of a class, {wording('values=', f'{a},{b}')}."
             )
 
     def _numbers(self, columns: Sequence[str]) -> np.ndarray:
@@ -382,7 +382,7 @@ def refuse_words(values: np.ndarray, where: str) -> None:
         ((i, c) for i, c in enumerate(values) if c is not None and not is_number(c)), (0, values[0])
     )
     if re.fullmatch(r"\s*[\d.,]+\s*%\s*", str(cell)):
-        advice = f"leave the % signs out and say {spoken('kind=', 'percent')}"
+        advice = f"leave the % signs out and say {wording('kind=', 'percent')}"
     else:
         advice = "expected numbers, and one column per class (a list of numbers in one column is read from Parquet)"
     raise FileError(f"{where} has {str(cell)[:40]!r} in row {row} (counting from 0): {advice}.")

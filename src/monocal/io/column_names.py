@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from monocal.errors import FileError, InputError, spoken
+from monocal.errors import FileError, InputError, wording
 from monocal.inputs.names import PARTS, VALUE_WORDS, Part, listing
 from monocal.io.named_arrays import NamedArrays
 
@@ -150,7 +150,7 @@ def choose_group(source: NamedArrays, group: str | None) -> tuple[str, tuple[str
     chosen = "" if "" in groups else next(iter(groups))
     if chosen and len(groups) > 1:
         raise FileError(
-            f"{source.title} holds {len(groups)} sets, {listing(groups)}: say which with {spoken('group=')}."
+            f"{source.title} holds {len(groups)} sets, {listing(groups)}: say which with {wording('group=')}."
         )
     return chosen, groups[chosen]
 
@@ -180,7 +180,7 @@ def _meant(source: NamedArrays, names: Sequence[str], name: str, argument: str, 
         return matched
     if argument == "columns":
         raise FileError(f"{where} has no column {name!r}: it holds {listing(names)}.")
-    more = f"; labels in another file are given by {spoken('labels_file=')}" if argument == "labels" else ""
+    more = f"; labels in another file are given by {wording('labels_file=')}" if argument == "labels" else ""
     raise FileError(
-        f"{where} has no {name!r} (asked for by {spoken(f'{argument}=')}): it holds {listing(names)}{more}."
+        f"{where} has no {name!r} (asked for by {wording(f'{argument}=')}): it holds {listing(names)}{more}."
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monocal.errors import FileError, InputError, KindError, spoken, warn
+from monocal.errors import FileError, InputError, KindError, warn, wording
 from monocal.inputs.layout import Flat, GatheredRows, Layout
 from monocal.inputs.names import (
     Part,
@@ -132,7 +132,7 @@ class LogitsSet:
         if sorted(target) != sorted(here):
             raise FileError(
                 f"{self.path or self.name} has the classes {listing(here)}, expected {listing(names)}: give outputs "
-                f"of the same classifier, or name the columns with {spoken('values=')} in the order of the classes."
+                f"of the same classifier, or name the columns with {wording('values=')} in the order of the classes."
             )
         places = tuple(here.index(name) for name in target)
         labels = self.labels
@@ -256,10 +256,10 @@ class Assembly:
         fitting = [i for i in range(len(shape)) if of_labels == shape[:i] + shape[i + 1 :]]
         if fitting == [len(shape) - 1]:
             return -1
-        hint = f" Labels of shape {of_labels} fit {spoken('class_axis=', fitting[0])}." if fitting else ""
+        hint = f" Labels of shape {of_labels} fit {wording('class_axis=', fitting[0])}." if fitting else ""
         raise FileError(
-            f"{self.where} has shape {shape}: say which axis the classes are in, {spoken('class_axis=', 1)} for images "
-            f"(n, m, h, w), {spoken('class_axis=', -1)} for sequences (n, t, m).{hint}"
+            f"{self.where} has shape {shape}: say which axis the classes are in, {wording('class_axis=', 1)} for images "
+            f"(n, m, h, w), {wording('class_axis=', -1)} for sequences (n, t, m).{hint}"
         )
 
     def _flatten(self, layout: Layout) -> Flat | None:
@@ -278,7 +278,7 @@ class Assembly:
         counts = labels != ignore_index
         if not counts.any():
             raise FileError(
-                f"{self.labels_where}: every label is {ignore_index}, which {spoken('ignore_index=')} leaves out: give some of "
+                f"{self.labels_where}: every label is {ignore_index}, which {wording('ignore_index=')} leaves out: give some of "
                 "classes."
             )
         if counts.all() or len(counts) != len(self.values):
@@ -314,8 +314,8 @@ class Assembly:
             return kind or "logits"
         span = "0 and 1, as probabilities do" if looks == "probabilities" else "0 and 100, as percent do"
         message = (
-            f"{self.where}: all values lie between {span}. Say {spoken('kind=', looks)}, or "
-            f"{spoken('kind=', 'logits')} if they are logits{' (log-odds)' * _is_column(self.values)}."
+            f"{self.where}: all values lie between {span}. Say {wording('kind=', looks)}, or "
+            f"{wording('kind=', 'logits')} if they are logits{' (log-odds)' * _is_column(self.values)}."
         )
         if strict or kind == "probabilities":
             raise KindError(message)
@@ -359,7 +359,7 @@ class Assembly:
             row = int(np.argmax(outside))
             raise FileError(
                 f"{self.where} was taken for probabilities, but has {score[row]:.6g} in row {row}: expected values between 0 "
-                f"and 1; if these are log-odds, say {spoken('kind=', 'logits')}."
+                f"and 1; if these are log-odds, say {wording('kind=', 'logits')}."
             )
         self.notes.append("one column was read as the probability of class 1 of two classes")
         return np.stack([1 - score, score], axis=1)
@@ -388,7 +388,7 @@ class Assembly:
             names = pair and tuple(words[lower.index(word)] for word in pair)
         if names is not None and len(names) != m:
             raise InputError(
-                f"{spoken('classes=')} gives {len(names)} names, {listing(names)}, and {self.where} has {m} classes: give one "
+                f"{wording('classes=')} gives {len(names)} names, {listing(names)}, and {self.where} has {m} classes: give one "
                 "for each, in the order of the columns."
             )
         self.class_names = names
@@ -419,7 +419,7 @@ class Assembly:
             hint = (
                 " Labels of pixels or tokens go with values of one axis more: say {} where the classes are."
             )
-            hint = hint.format(spoken("class_axis=")) if labels.ndim > 2 else ""
+            hint = hint.format(wording("class_axis=")) if labels.ndim > 2 else ""
             raise FileError(
                 f"{where} has shape {labels.shape}: expected ({n},), ({n}, 1) or one-hot ({n}, {m}).{hint}"
             )
@@ -447,7 +447,7 @@ class Assembly:
         if row is not None:
             raise FileError(
                 f"{where} has {labels[row]:g} in row {row}, and the columns are called {listing(names)}: labels are the names of "
-                f"the columns where these are whole numbers. Correct the label, or say {spoken('first_label=', 0)} if labels "
+                f"the columns where these are whole numbers. Correct the label, or say {wording('first_label=', 0)} if labels "
                 "count the columns from 0."
             )
         self.notes.append(
@@ -470,16 +470,18 @@ class Assembly:
         if all(map(is_number, texts)):
             return None
         if self.first_label is not None:
-            raise FileError(f"{where} holds names such as {texts[-1]!r}: leave {spoken('first_label=')} out.")
+            raise FileError(
+                f"{where} holds names such as {texts[-1]!r}: leave {wording('first_label=')} out."
+            )
         if classes is None:
             raise FileError(
                 f"{where} holds names, {listing(texts, 4)}, but no column is called so: name the classes in the order of the "
-                f"columns (of one column, the class that it speaks for last) with {spoken('classes=')}."
+                f"columns (of one column, the class that it speaks for last) with {wording('classes=')}."
             )
         stranger = texts[numbers.index(None)]
         raise FileError(
             f"{where} has {stranger!r} in row {int(np.argmax(cells == stranger))} (counting from 0), which is none of the "
-            f"classes {listing(classes)}: correct the label, or name the columns of all classes with {spoken('values=')}."
+            f"classes {listing(classes)}: correct the label, or name the columns of all classes with {wording('values=')}."
         )
 
 
@@ -538,8 +540,8 @@ def _blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 def check_values(values: np.ndarray, kind: str, where: str, *, sums: bool = True) -> None:
     """Refuse what no calibrator takes: nan, +inf, and probabilities that are none."""
     advice = (
-        f"If these are logits, say {spoken('kind=', 'logits')}; else correct the row, or name the columns of the classes with "
-        f"{spoken('values=')}."
+        f"If these are logits, say {wording('kind=', 'logits')}; else correct the row, or name the columns of the classes with "
+        f"{wording('values=')}."
     )
     for start, block in _blocks(values):
         try:
@@ -603,7 +605,7 @@ def _from_numbers(labels: np.ndarray, m: int, where: str, first_label: int | Non
         row = int(np.argmax(bad))
         from_one = not np.isnan(labels).any() and labels.min() >= 1 and labels.max() == m
         hint = (
-            f"they seem to count from 1: if so, say {spoken('first_label=', 1)}"
+            f"they seem to count from 1: if so, say {wording('first_label=', 1)}"
             if from_one
             else "drop the row or correct the label"
         )

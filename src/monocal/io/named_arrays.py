@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from monocal.errors import FileError, InputError, MissingExtraError, require, spoken
+from monocal.errors import FileError, InputError, MissingExtraError, require, wording
 from monocal.inputs.formats import library_of
 from monocal.inputs.names import listing
 
@@ -314,7 +314,7 @@ def _checked_separator(path: Path, separator: str, head: Sequence[str]) -> str:
         raise InputError(f"separator must be one character, or 'tab', got {separator!r}.")
     if head and separator not in head[0] and any(one in head[0] for one in _SEPARATORS):
         raise FileError(
-            f"{path} has no {separator!r} in its first line, {head[0].strip()[:60]!r}: leave {spoken('separator=')} out."
+            f"{path} has no {separator!r} in its first line, {head[0].strip()[:60]!r}: leave {wording('separator=')} out."
         )
     return separator
 

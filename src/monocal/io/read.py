@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from monocal.errors import FileError, InputError, MissingExtraError, spoken, warn
+from monocal.errors import FileError, InputError, MissingExtraError, warn, wording
 from monocal.inputs.names import Part, listing
 from monocal.io.column_choice import Choice, choose, find_labels, refuse_words
 from monocal.io.column_names import (
@@ -156,7 +156,7 @@ def read_source(
     if kind not in (None, "logits", "probabilities", "percent"):
         raise InputError(f"kind must be 'logits', 'probabilities' or 'percent', got {kind!r}.")
     if options.get("first_label") not in (None, 0, 1):
-        raise InputError(f"{spoken('first_label=')} must be 0 or 1, got {options['first_label']!r}.")
+        raise InputError(f"{wording('first_label=')} must be 0 or 1, got {options['first_label']!r}.")
     part, labels_file, classes = (options.get(name) for name in ("part", "labels_file", "classes"))
     if options.get("values") is not None and group is None and not source.table:
         names, group = source.names, ""  # a full name needs no group
@@ -271,7 +271,7 @@ def _complete(
         raise FileError(
             f"{title} has missing values in {rows.sum():,} of {n:,} rows ({each}{', ...' * (len(lacking) > 4)}), first in "
             f"row {int(np.argmax(rows))} (counting from 0): fill them, or leave these rows out with "
-            f"{spoken('drop_missing=True')}."
+            f"{wording('drop_missing=True')}."
         )
     if rows.all():
         raise FileError(f"{title} has missing values in every row: nothing is left.")
@@ -288,17 +288,17 @@ def _no_labels(source: NamedArrays, where: str, names: Sequence[str]) -> str:
     if source.headless and len(names) == 1:
         return (
             f"{where} has one column without a name and no labels: if it holds scores, give the labels with "
-            f"{spoken('labels_file=')}; if it holds labels, give the file of outputs first and this one with "
-            f"{spoken('labels_file=')}."
+            f"{wording('labels_file=')}; if it holds labels, give the file of outputs first and this one with "
+            f"{wording('labels_file=')}."
         )
     if source.headless:
         return (
-            f"{where} has no line of names: say which column is the label, {spoken('labels=', '-1')} for the last, "
-            f"or give {spoken('labels_file=')}."
+            f"{where} has no line of names: say which column is the label, {wording('labels=', '-1')} for the last, "
+            f"or give {wording('labels_file=')}."
         )
     return (
-        f"{where} has no labels: it holds {listing(names)}; name them with {spoken('labels=')}, "
-        f"or give {spoken('labels_file=')}."
+        f"{where} has no labels: it holds {listing(names)}; name them with {wording('labels=')}, "
+        f"or give {wording('labels_file=')}."
     )
 
 
@@ -347,7 +347,7 @@ def _from_labels_file(path: AnyFile, request: Names | None, part: Part | None) -
         names = find_labels(source.names, part, source.title) or source.names
         if len(names) > 1:
             raise FileError(
-                f"{source.title} has no array of labels: it holds {listing(names)}; say which with {spoken('labels=')}."
+                f"{source.title} has no array of labels: it holds {listing(names)}; say which with {wording('labels=')}."
             )
     array = _joined(source.load(names), names, source.title, "labels")
     return array, f"{listing(names, 3)} in {source.title}"
@@ -407,7 +407,7 @@ def read_splits(
         if test is None and not has_parts:
             raise FileError(
                 f"{source.title} holds no calibration and test parts (such as logits_val, y_val, logits_test, y_test): "
-                f"it holds {listing(source.names)}; give the test set {spoken('as a second file')}."
+                f"it holds {listing(source.names)}; give the test set {wording('as a second file')}."
             )
         sets.append(read(source, kind=kind, part=part if has_parts else None, group=group, need_labels=True))
     cal, held_out = sets
@@ -474,7 +474,7 @@ def read_columns(
         ]
         if name not in bases and len(in_parts) > 1:
             raise FileError(
-                f"{source.title} has {name!r} for several parts, {listing(in_parts)}: say which with {spoken('part=')}."
+                f"{source.title} has {name!r} for several parts, {listing(in_parts)}: say which with {wording('part=')}."
             )
         if name not in bases and in_parts:
             chosen[name] = in_parts[0]
@@ -527,7 +527,7 @@ def find_columns(
     elif not colon or not Path(file).expanduser().exists():
         others = [name for name in source.names if meaning(name).role in (None, "aside")]
         raise FileError(
-            f"{spoken(argument)} {request!r} is neither a file nor a column of {source.title}, which has "
+            f"{wording(argument)} {request!r} is neither a file nor a column of {source.title}, which has "
             f"{listing(others)} apart from outputs and labels."
         )
     else:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from monocal.errors import FileError, InputError, MissingExtraError, require, spoken
+from monocal.errors import FileError, InputError, MissingExtraError, require, wording
 from monocal.io.logits_set import LogitsSet, Splits, check_values
 from monocal.io.named_arrays import as_path, extension
 from monocal.stopping import undone_if_stopped
@@ -354,7 +354,7 @@ def _check_target(target: Path, force: bool) -> bool:
         raise FileError(f"{target} is neither a file nor a pipe: give the name of a file to write.")
     if not force:
         raise FileError(
-            f"{target} exists already and was left as it is: choose another name or use {spoken('force')}."
+            f"{target} exists already and was left as it is: choose another name or use {wording('force')}."
         )
     return False
 

@@ -46,7 +46,7 @@ class TopK:
     n_classes : int, optional
         How many classes there are in all (the size of the vocabulary), if that is known.
     k : int, optional
-        How many of the largest to keep of each row, largest first. vLLM's ``prompt_logprobs`` names the actual token beside the
+        How many of the largest to keep of each row, largest first. vLLM's ``prompt_logprobs`` names the actual token next to the
         k largest: give its k, and that token is one of the rest unless it is among them.
 
     Attributes
@@ -124,7 +124,7 @@ class TopK:
         return TopK(self.values[index], self.ids[index], self.logsumexp[index], self.n_classes, origin=origin)
 
     def filled_to(self, k: int) -> TopK:
-        """The same rows with at least k places, as they would stand beside rows that name so many."""
+        """The same rows with at least k places, as in a batch with rows that name so many."""
         more = k - self.values.shape[1]
         if more <= 0 or k > _MOST_NAMED:
             return self
@@ -157,7 +157,7 @@ class TopK:
         n_classes : int, optional
             The size of the model's vocabulary.
         k : int, optional
-            How many likely tokens the server was asked for. Where the sampled token stands beside them, less likely, it counts
+            How many likely tokens the server was asked for. Where the sampled token is named as well, less likely, it counts
             as one of the rest. Without ``k`` a sampled token that is strictly the lowest of its row is left out (in a chat where
             it stands first), though it may have been the k-th largest.
         """
@@ -386,7 +386,7 @@ def check_room(named: np.ndarray, total: np.ndarray, count: np.ndarray, value: n
 
 
 def _mass(named: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """``log R`` beside named classes of this log-sum-exp."""
+    """``log R``, given the log-sum-exp of the named classes."""
     with np.errstate(divide="ignore"):
         share = np.log(-np.expm1(np.minimum(named - total, 0.0)))
     mass: np.ndarray = np.maximum(share, _LEAST_REST) + total
@@ -405,7 +405,7 @@ def among_largest(z: np.ndarray, total: np.ndarray, n_classes: int) -> np.ndarra
     kept = 1 + np.arange(z.shape[1])
     others = n_classes - kept
     fits = (mass - np.log(np.maximum(others, 1)) <= falling + 1e-9) | (others <= 0)
-    fits |= mass <= total[:, None] + _LEAST_REST + 1.0  # nothing that can be told from rounding
+    fits |= mass <= total[:, None] + _LEAST_REST + 1.0  # nothing that differs from rounding
     fits &= np.isfinite(falling)
     most = np.where(fits.any(axis=1), (kept * fits).max(axis=1), z.shape[1])
     among = np.empty(z.shape, dtype=bool)

@@ -252,7 +252,7 @@ class ReliabilityDisplay(Display[CalibrationCurve]):
             _behind(ax, self.by_group.before[name])
         filled = curve.weight > 0
         x, y, out = curve.confidence[filled], curve.accuracy[filled], curve.outside[filled]
-        if alone:  # boxes over one another could not be told apart
+        if alone:  # boxes over one another look like one
             label = f"perfectly calibrated, {100 * curve.level:g} %"
             style: dict[str, Any] = {
                 "bottom": curve.low,
