@@ -189,11 +189,9 @@ def test_a_missing_extra_names_its_command(run: Run, monkeypatch: pytest.MonkeyP
 
 
 def test_the_pieces_fit_together(folder: Path) -> None:
-    assert monocal("fit", "cal.npz", "-o", "cal.json").returncode == 0
-    assert monocal("apply", "cal.json", "test.npz", "-o", "probs.npz").returncode == 0
-    done = monocal("evaluate", "probs.npz", "--n-boot", "0", "--json")
-    assert done.stderr == ""
-    assert json.loads(done.stdout)["value"]["n_samples"] == 400
+    done = monocal("fit", "cal.npz", "-o", "cal.json", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["n_samples"] == 500
     wrong = monocal("apply", "cal.json", "cal.json", "-o", "x.npz")
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert wrong.stderr.count("\n") == 1
@@ -234,11 +232,17 @@ def test_killed_half_way_leaves_no_output(folder: Path, number: int, code: int, 
     assert len(list(folder.glob(".probs.*"))) == leftovers
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    "arguments", ["--help", "evaluate test.npz --n-boot 0 --json", "fit cal.npz -m ts -o new.json"]
+    "command",
+    [
+        "--help | true",
+        "evaluate test.npz --n-boot 0 --json | head -n 1",
+        "fit cal.npz -m ts -o new.json | true",
+    ],
 )
-def test_a_closed_pipe_is_quiet(folder: Path, arguments: str) -> None:
-    for reader in ("true", "head -n 1"):
-        command = f"{sys.executable} -m monocal {arguments} | {reader}"
-        assert subprocess.run(command, shell=True, capture_output=True, text=True).stderr == ""
-        (folder / "new.json").unlink(missing_ok=True)
+def test_a_closed_pipe_is_quiet(command: str) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m monocal {command}", shell=True, capture_output=True, text=True
+    )
+    assert done.stderr == ""

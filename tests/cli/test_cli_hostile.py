@@ -293,7 +293,6 @@ def test_names_that_are_not_text(folder: Path) -> None:
     for arguments in (
         ("fit", f"{name}.npz", "-m", "ts", "-o", f"{name}.json"),
         ("apply", f"{name}.json", f"{name}.npz", "-o", f"{name}.csv"),
-        ("report", f"{name}.npz", "-c", f"{name}.json", "--no-compare", "-o", f"{name}.html"),
     ):
         done = monocal(*arguments)
         assert done.returncode == 0, done.stderr
