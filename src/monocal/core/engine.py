@@ -9,7 +9,7 @@ measured from the top of the row (``u = U - v``, depth ``v``, height ``U``; see 
 objective ``sum_n weight_n [log sum_i exp(f_(i) - f_top) + f_top - f_label]`` has
 
     value      log-partition (the labels' part is linear in ``c`` and computed beforehand)
-    gradient   column sums of ``p v``, ``p U``, ``psi p``; then sums over ranks give every atom (`atoms`)
+    gradient   column sums of ``p v``, ``p U``, ``psi p``; then sums over ranks give every atom (`cone`)
     Hessian    covariances of the atoms of a working set
 
 A block may hold many *parts*, each of which fits the cache. An engine adds up part by part, in their order, so sums do not depend

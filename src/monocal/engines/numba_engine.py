@@ -154,13 +154,8 @@ class NumbaEngine(ArrayEngine):
         return block
 
     def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
-        return rank_rows(
-            logits,
-            top_k,
-            dtype,
-            ordered,
-            in_order=largest_in_order if suits(logits) else in_order,
-        )
+        way = largest_in_order if suits(logits) else in_order
+        return rank_rows(logits, top_k, dtype, ordered, in_order=way)
 
     def _measured(self, rows: Ranked) -> Ranked:
         if rows.valid is not None or rows.tail is not None or not suits(rows.depth):

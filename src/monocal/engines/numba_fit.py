@@ -516,26 +516,9 @@ def moments_from_to(p, v, begin, end):
 
 @loop
 def hessians_of_blocks(
-    v,
-    starts,
-    psi,
-    used,
-    weights,
-    drops,
-    weight,
-    height,
-    atoms,
-    at,
-    is_scale,
-    factor,
-    tied,
-    ranks,
-    order,
-    ends,
-    first_row,
-    out,
-    turn,
-):
+    v, starts, psi, used, weights, drops, weight, height, atoms, at, is_scale, factor, tied, ranks, order, ends,
+    first_row, out, turn,
+):  # fmt: skip
     # Products of the drops of two atoms less the product of their means, as `curvature` has them: the half of the matrix in
     # which the first starts no later than the second. Atoms are in order of their starts, which are `ranks`. To `out` (B, a, a)
     # goes the whole matrix in the order of the working set. Threads take turns.
