@@ -102,10 +102,6 @@ class BinSums:
         """Largest gap over the last axis."""
         return self.gap.max(axis=-1)
 
-    def rms(self) -> Floats:
-        """Root of the weighted mean square of the gaps over the last axis: `debiased_ece` with its bias."""
-        return np.sqrt((self._share * self.gap**2).sum(axis=-1))
-
     def debiased_ece(self, norm: int = 2) -> Floats:
         """Debiased error of norm 1 or 2 over the last axis; see `monocal.metrics.debiased_ece`."""
         accuracy = np.nan_to_num(self.accuracy)
