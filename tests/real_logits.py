@@ -1,4 +1,4 @@
-"""Real logits beside the checkout, for the tests that need them."""
+"""Real logits next to the checkout, for the tests that need them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class LogitsSet:
 
 
 def load_shared_logits(name: str) -> LogitsSet:
-    """One of the real sets beside the checkout; skips the test where they are not there."""
+    """One of the real sets next to the checkout; skips the test where they are not there."""
     path = LOGITS / f"{name}.npz"
     if not path.exists():
-        pytest.skip(f"needs the real logits ../shared/logits/{name}.npz beside the checkout")
+        pytest.skip(f"needs the real logits ../shared/logits/{name}.npz next to the checkout")
     with np.load(path) as arrays:
         return LogitsSet(**{key: arrays[key] for key in arrays.files})

@@ -14,7 +14,7 @@ SOURCE = Path(mc.__file__).parent
 
 
 def test_no_module_reaches_into_the_underscore_names_of_another():
-    """Names that begin with an underscore are imported by nobody; methods with one are called on ``self`` or within a file."""
+    """Names that begin with an underscore are not imported; methods with one are called on ``self`` or within a file."""
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("monocal")):

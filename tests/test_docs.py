@@ -43,11 +43,11 @@ def test_docstring_examples_run(
     monkeypatch.chdir(tmp_path)
     names = dict(vars(importlib.import_module(module)))
     test = doctest.DocTestParser().get_doctest(text, names, "example", None, None)
-    told = io.StringIO()
+    result = io.StringIO()
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    doctest.DocTestRunner(optionflags=flags).run(test, out=told.write)
+    doctest.DocTestRunner(optionflags=flags).run(test, out=result.write)
     assert test.examples
-    assert not told.getvalue(), told.getvalue()
+    assert not result.getvalue(), result.getvalue()
 
 
 def test_readme_names_the_commands_of_the_makefile() -> None:

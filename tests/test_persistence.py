@@ -191,13 +191,13 @@ def test_existing_files_stay_unless_forced(mcct: mc.MCCT, tmp_path: Path) -> Non
 def test_describe_tells_where_it_came_from(mcct: mc.MCCT, tmp_path: Path) -> None:
     metrics = mc.evaluate(mcct.predict_proba(DATA.values), DATA.labels, metrics=["nll", "ece"]).to_dict()
     path = mcct.save(tmp_path / "cal.json", data=(DATA.values, DATA.labels), metrics=metrics)
-    told = persistence.describe(path)
-    assert told["class"] == "MCCT"
-    assert told["monocal_version"] == mc.__version__
-    assert told["parameters"] == mcct.get_params()
-    assert told["data"] == persistence.fingerprint(DATA.values, DATA.labels)
-    assert told["data"]["shape"] == [600, 6]
-    assert told["metrics"] == metrics
+    result = persistence.describe(path)
+    assert result["class"] == "MCCT"
+    assert result["monocal_version"] == mc.__version__
+    assert result["parameters"] == mcct.get_params()
+    assert result["data"] == persistence.fingerprint(DATA.values, DATA.labels)
+    assert result["data"]["shape"] == [600, 6]
+    assert result["metrics"] == metrics
 
 
 def test_the_fingerprint_sees_every_change() -> None:

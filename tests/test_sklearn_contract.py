@@ -31,7 +31,7 @@ MORE_LABELS_THAN_COLUMNS = {
 WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
 BATCHES = {WEIGHTS: "random batches are not the same for repeated rows as for weighted ones"}
 EARLY = {WEIGHTS: "SLSQP as published stops early, not always at the same point"}
-# By name in `calibrators`, beside those above.
+# By name in `calibrators`, in addition to those above.
 EXPECTED = {
     "PTS": BATCHES,
     "DIAG": BATCHES,

@@ -1,4 +1,4 @@
-"""A process beside this one: what it gives back, and that it can be ended at any moment."""
+"""A second process: what it gives back, and that it can be ended at any moment."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_it_is_ended_in_time_whatever_it_does() -> None:
         assert worker.call(abs, -1, seconds=np.inf) == 1
 
 
-def test_a_death_is_told() -> None:
+def test_a_death_is_reported() -> None:
     with Worker() as worker:
         process = process_of(worker)
         with pytest.raises(WorkerDied, match=r"ended \(-9\)"):

@@ -19,11 +19,11 @@ def test_help_tells_what_a_benchmark_does(script, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [str(script), "--help"])
     with pytest.raises(SystemExit, match=r"^0$"):
         runpy.run_path(str(script), run_name="__main__")
-    told = capsys.readouterr().out
+    result = capsys.readouterr().out
     text = script.read_text(encoding="utf-8").split('"""')[1]
-    assert text.strip() in told
+    assert text.strip() in result
     # The help of an option stands behind it, or below it if there is no room.
-    lines = [*told.splitlines(), ""]
+    lines = [*result.splitlines(), ""]
     bare = [
         line
         for line, below in pairwise(lines)

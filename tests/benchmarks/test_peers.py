@@ -198,7 +198,7 @@ def test_real_sets_are_judged_and_counted(tmp_path, monkeypatch):
     cal, test = (synthetic(300, 4, seed=10 * k) for k in range(2))
     p = first.fit(cal.values.astype(np.float32), cal.labels).predict_proba(test.values.astype(np.float32))
     assert rows[0]["nll"] == pytest.approx(mc.metrics.nll(p, test.labels), abs=1e-5)
-    told = real.table(rows)
-    assert "uneven (label shift)" in told
-    assert "| mean NLL of 1 |" in told
-    assert "of 1 sets without label shift" in told
+    result = real.table(rows)
+    assert "uneven (label shift)" in result
+    assert "| mean NLL of 1 |" in result
+    assert "of 1 sets without label shift" in result

@@ -353,7 +353,7 @@ def test_of_two_classes_a_rate_that_stays_wrong_is_named_with_what_helps(name, w
     cal.fit(data.values, data.labels, some)  # a warning is an error here
     with pytest.warns(mc.CalibrationWarning, match="class 1 is the label of .* try BinaryMCCT"):
         cal.fit(data.values - [0.0, 2.0], data.labels, some)
-    # As few rows as this say nothing, and so do many that weigh little beside one.
+    # As few rows as this say nothing, and so do many that weigh little compared with one.
     cal.fit(data.values[:50] - [0.0, 2.0], data.labels[:50])
     cal.fit(data.values - [0.0, 2.0], data.labels, np.where(np.arange(4000) < 10, 200.0, 0.01))
 

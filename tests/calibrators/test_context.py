@@ -186,7 +186,7 @@ def test_weights_of_zero_are_no_rows():
     )
 
 
-# Kept, told, refused.
+# Kept, explained, refused.
 
 
 def test_it_is_kept_in_a_file_to_the_last_bit(fitted, tmp_path):
@@ -202,18 +202,18 @@ def test_explain_names_classes_and_categories():
     z, y, context = uneven(n=4000)
     frame = pd.DataFrame(z, columns=["cat", "dog", "emu", "fox", "gnu", "hen", "ibis"])
     cal = mc.ConditionalMCCT().fit(frame, y, context=context)
-    told = cal.explain()
-    words = str(told)
+    explanation = cal.explain()
+    words = str(explanation)
     assert "when the top class is 'cat': " in words
     assert "% less sure" in words
     assert "site 'a': " in words
-    by_name = {(g.column, g.group): g for g in told.groups}
+    by_name = {(g.column, g.group): g for g in explanation.groups}
     assert by_name["site", "a"].scale < 1 < by_name["site", "d"].scale
     assert by_name[None, "cat"].scale < 1 < by_name[None, "ibis"].scale
-    age = [e for e in told if e.statistic == "age"]
+    age = [e for e in explanation if e.statistic == "age"]
     assert age
     assert all(20 <= e.knot <= 80 for e in age)
-    assert words.startswith(f"{sum(e.stage == 1 for e in told)} of {cal.n_atoms_} atoms are active")
+    assert words.startswith(f"{sum(e.stage == 1 for e in explanation)} of {cal.n_atoms_} atoms are active")
 
 
 def test_forgetting_and_changing_the_context_is_refused(fitted):

@@ -19,7 +19,7 @@ def test_subnormal_numbers_may_be_taken_for_zero(cal, dtype):
     rows = np.round(data.values).astype(dtype)
     expected = cal.predict_proba(rows)
     if not torch.set_flush_denormal(True):
-        pytest.skip("this processor cannot be told so")
+        pytest.skip("this processor has no such mode")
     try:
         p, few, f = cal.predict_proba(rows), cal.predict_proba(rows[:5]), cal.transform(rows)
     finally:

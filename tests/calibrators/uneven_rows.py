@@ -1,4 +1,4 @@
-"""Rows whose confidence is wrong by class, by site and by age, what is known of them, and a calibrator that was told."""
+"""Rows whose confidence is wrong by class, by site and by age, what is known of them, and a calibrator that knows of it."""
 
 import numpy as np
 import pandas as pd

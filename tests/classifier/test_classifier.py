@@ -85,7 +85,7 @@ def test_binary_logits_are_those_of_logistic_regression():
     temperature = model.calibrator_.temperature_
     d = plain.decision_function(X)
     np.testing.assert_allclose(model.predict_proba(X)[:, 1], 1 / (1 + np.exp(-d / temperature)), rtol=1e-10)
-    # Between samples, too, the order stays: whoever scored higher is at least as probable.
+    # Between samples, too, the order stays: a higher score is at least as probable.
     p = mc.CalibratedClassifier(plain, "mcct", cv="prefit").fit(X[300:], y[300:]).predict_proba(X)[:, 1]
     assert (np.diff(p[np.argsort(d)]) >= 0).all()
 

@@ -82,11 +82,11 @@ def test_what_has_no_names_goes_by_position(run, files, tmp_path):
 
 def test_a_test_file_is_put_in_the_order_of_the_calibration_file(run, files):
     a, b, _ = files
-    told = [
+    result = [
         json.loads(run("compare", a, "--test", p, "--methods", "vector", "--n-boot", 0, "--json").stdout)
         for p in (a, b)
     ]
-    assert told[0]["methods"][0]["evaluation"] == told[1]["methods"][0]["evaluation"]
+    assert result[0]["methods"][0]["evaluation"] == result[1]["methods"][0]["evaluation"]
     splits = data.read_splits(a, b)
     np.testing.assert_array_equal(splits.test.values, splits.cal.values)
     np.testing.assert_array_equal(splits.test.labels, splits.cal.labels)
@@ -96,5 +96,5 @@ def test_an_exported_graph_tells_the_names(run, files, tmp_path):
     onnx = pytest.importorskip("onnx")
     run("fit", files[0], "-m", "mcct", "-o", tmp_path / "cal.json")
     run("export", tmp_path / "cal.json", "--to", "onnx", "-o", tmp_path / "cal.onnx")
-    told = {p.key: p.value for p in onnx.load(tmp_path / "cal.onnx").metadata_props}
-    assert json.loads(told["monocal_classes"]) == list(NAMES)
+    result = {p.key: p.value for p in onnx.load(tmp_path / "cal.onnx").metadata_props}
+    assert json.loads(result["monocal_classes"]) == list(NAMES)

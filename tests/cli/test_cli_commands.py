@@ -25,11 +25,11 @@ def test_fit_saves_what_the_library_would_fit(run: Run) -> None:
     loaded = mc.load("cal.json")
     expected = mc.MCCT().fit(CAL.values, CAL.labels)
     np.testing.assert_array_equal(loaded.predict_proba(TEST.values), expected.predict_proba(TEST.values))
-    told = persistence.describe("cal.json")
-    assert told["data"] == persistence.fingerprint(CAL.values, CAL.labels)
+    answer = persistence.describe("cal.json")
+    assert answer["data"] == persistence.fingerprint(CAL.values, CAL.labels)
     assert (
-        told["metrics"]["after"]["metrics"]["nll"]["value"]
-        < told["metrics"]["before"]["metrics"]["nll"]["value"]
+        answer["metrics"]["after"]["metrics"]["nll"]["value"]
+        < answer["metrics"]["before"]["metrics"]["nll"]["value"]
     )
 
 
@@ -146,17 +146,19 @@ def test_evaluate_shows_before_and_after(run: Run) -> None:
 
 def test_evaluate_splits_the_losses(run: Run) -> None:
     run("fit", "cal.npz", "-o", "parts.json", "--method", "temperature-scaling")
-    told = json.loads(
+    result = json.loads(
         run("evaluate", "test.npz", "-c", "parts.json", "--decompose", "--n-boot", 0, "--json").stdout
     )
     for side in ("before", "after"):
-        nll = told[side]["decomposition"]["nll"]
-        assert nll["total"] == pytest.approx(told[side]["metrics"]["nll"]["value"])
+        nll = result[side]["decomposition"]["nll"]
+        assert nll["total"] == pytest.approx(result[side]["metrics"]["nll"]["value"])
         assert nll["calibration"] + nll["refinement"] == pytest.approx(nll["total"])
-    before, after = (told[side]["decomposition"]["nll"]["calibration"] for side in ("before", "after"))
+    before, after = (result[side]["decomposition"]["nll"]["calibration"] for side in ("before", "after"))
     assert before > after + 0.01
     text = run("evaluate", "test.npz", "-c", "parts.json", "--decompose", "--n-boot", 0).stdout
-    assert f"before: NLL {told['before']['metrics']['nll']['value']:.4f} = {before:.4f} calibration +" in text
+    assert (
+        f"before: NLL {result['before']['metrics']['nll']['value']:.4f} = {before:.4f} calibration +" in text
+    )
 
 
 def test_evaluate_of_applied_probabilities_is_evaluate_with_the_calibrator(run: Run) -> None:
@@ -328,17 +330,17 @@ def test_demo_leaves_a_report_over_an_older_one(
 def test_infinity_in_json_is_a_string_that_float_reads(run: Run, folder: Path) -> None:
     np.savez(folder / "sure.npz", probabilities=[[1.0, 0.0], [0.5, 0.5]], labels=[1, 0])
     text = run("evaluate", "sure.npz", "--json", "--n-boot", "5").stdout
-    told = json.loads(text, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
-    estimate = told["value"]["metrics"]["nll"]
+    result = json.loads(text, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
+    estimate = result["value"]["metrics"]["nll"]
     assert estimate["value"] == "Infinity"
     assert float(estimate["value"]) == np.inf
 
 
 def test_review_finds_a_threshold_or_ends_with_code_3(run: Run, folder: Path) -> None:
     run("fit", "cal.npz", "-o", "cal.json", "-m", "mcct")
-    told = json.loads(run("review", "test.npz", "-c", "cal.json", "--max-error", 0.3, "--json").stdout)
-    assert 0 < told["automated"] <= 1
-    assert told["error"] <= 0.3
+    result = json.loads(run("review", "test.npz", "-c", "cal.json", "--max-error", 0.3, "--json").stdout)
+    assert 0 < result["automated"] <= 1
+    assert result["error"] <= 0.3
     text = run(
         "review", "test.npz", "--max-error", 0.3, "--groups", "predicted", "--picture", "rule.png"
     ).stdout

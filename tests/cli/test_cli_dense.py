@@ -26,8 +26,8 @@ def images(tmp_path):
 
 
 def test_fit_apply_and_evaluate_images(run, images):
-    told = json.loads(run("fit", images / "cal.npz", "-o", images / "cal.json", *HOW, "--json").stdout)
-    assert told["n_samples"] == KEPT.sum()
+    result = json.loads(run("fit", images / "cal.npz", "-o", images / "cal.json", *HOW, "--json").stdout)
+    assert result["n_samples"] == KEPT.sum()
     cal = mc.load(images / "cal.json")
     assert (cal.class_axis, cal.ignore_index) == (1, 255)
     rows = mc.ConditionalMCCT().fit(DATA.values[KEPT], DATA.labels[KEPT])
@@ -39,17 +39,17 @@ def test_fit_apply_and_evaluate_images(run, images):
     run("apply", images / "cal.json", images / "cal.npz", "-o", images / "p.npz")
     with np.load(images / "p.npz") as file:
         np.testing.assert_allclose(file["probabilities"], expected, atol=1e-6)
-    told = json.loads(
+    result = json.loads(
         run("evaluate", images / "cal.npz", "-c", images / "cal.json", "--n-boot", "0", "--json").stdout
     )
     found = mc.evaluate(expected, PLACES, class_axis=1, ignore_index=255)
-    assert told["after"]["metrics"]["nll"]["value"] == pytest.approx(found["nll"].value, rel=1e-6)
+    assert result["after"]["metrics"]["nll"]["value"] == pytest.approx(found["nll"].value, rel=1e-6)
 
 
 def test_compare_and_report_take_images(run, images):
-    told = json.loads(run("compare", images / "cal.npz", *HOW, "--methods", "ts,mcct", "--json").stdout)
-    assert len(told["methods"]) >= 2
-    assert told["recommended"]
+    result = json.loads(run("compare", images / "cal.npz", *HOW, "--methods", "ts,mcct", "--json").stdout)
+    assert len(result["methods"]) >= 2
+    assert result["recommended"]
     run("report", images / "cal.npz", *HOW, "--no-compare", "-o", images / "report.html")
     assert (images / "report.html").stat().st_size > 10_000
 
@@ -107,5 +107,5 @@ def test_the_number_of_axes_of_a_graph(run, images):
         ("onnx", "four", "--ndim must be a whole number of at least 1, or any, but is 'four'"),
     ):
         out = images / ("c.pt2" if target == "torch" else "c.onnx")
-        told = run(*export, target, "-o", out, "--ndim", ndim, "--force", code=1).stderr
-        assert words in " ".join(told.split())
+        answer = run(*export, target, "-o", out, "--ndim", ndim, "--force", code=1).stderr
+        assert words in " ".join(answer.split())

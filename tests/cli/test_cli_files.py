@@ -125,8 +125,8 @@ def test_options_that_say_what_is_what(run: Run, folder: Path) -> None:
     assert fitted("x.csv", "--labels", "y.txt", *kind) == pytest.approx(expected)
     hot = pd.get_dummies(PETS["label"], prefix="is", dtype=int)
     PETS[NAMES].join(hot).to_csv("hot.csv", index=False)
-    told = run("fit", "hot.csv", *kind, "--labels-name", "is_*", "-m", "ts", "-o", "hot.json")
-    assert "one-hot labels of shape (200, 3) were read as class numbers" in told.stderr
+    message = run("fit", "hot.csv", *kind, "--labels-name", "is_*", "-m", "ts", "-o", "hot.json")
+    assert "one-hot labels of shape (200, 3) were read as class numbers" in message.stderr
     weights = RNG.random(200)
     PETS.assign(w=weights).to_csv("w.csv", index=False)
     found = fitted("w.csv", *kind, "--weights-name", "w")
@@ -211,7 +211,7 @@ LARGEST = PROBS.argmax(axis=1)
 
 
 @pytest.mark.parametrize(
-    ("labels", "rows", "told"),
+    ("labels", "rows", "message"),
     [
         (
             (LARGEST + 1) % 3,
@@ -225,12 +225,12 @@ LARGEST = PROBS.argmax(axis=1)
     ],
     ids=["below chance", "one class", "all right", "few", "fine"],
 )
-def test_what_looks_wrong_is_warned_of(run: Run, labels: np.ndarray, rows: int, told: str | None) -> None:
+def test_what_looks_wrong_is_warned_of(run: Run, labels: np.ndarray, rows: int, message: str | None) -> None:
     np.savez("a.npz", probabilities=PROBS[:rows], labels=labels[:rows])
     said = run("fit", "a.npz", "-m", "ts", "-o", "cal.json").stderr
     warned = [line for line in said.splitlines() if line.startswith("warning: ")]
-    assert len(warned) == (told is not None)
-    assert told is None or told in warned[0]
+    assert len(warned) == (message is not None)
+    assert message is None or message in warned[0]
 
 
 def test_labels_shifted_by_one_are_warned_of(run: Run) -> None:

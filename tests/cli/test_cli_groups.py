@@ -20,7 +20,7 @@ SUBJECT = np.array(["law", "art", "maths"])[np.arange(400) % 3]
 
 @pytest.fixture
 def files(run: Run) -> Run:
-    """A file with parts, one with columns, and groups in files of their own, beside what `run` has made."""
+    """A file with parts, one with columns, and groups in files of their own, next to what `run` has made."""
     np.savez(
         "both.npz",
         logits_val=CAL.values,
@@ -53,20 +53,22 @@ def files(run: Run) -> Run:
     ],
 )
 def test_groups_are_found_wherever_they_are(files: Run, path: str, groups: str) -> None:
-    told = json.loads(files("evaluate", path, "--groups", groups, "--json", "--n-boot", 0).stdout)
+    result = json.loads(files("evaluate", path, "--groups", groups, "--json", "--n-boot", 0).stdout)
     probs = np.exp(TEST.values) / np.exp(TEST.values).sum(axis=1, keepdims=True)
     expected = mc.evaluate(probs, TEST.labels, groups=SUBJECT).groups
-    found = told["value"]["groups"]
+    found = result["value"]["groups"]
     assert [one["name"] for one in found["groups"]] == list(expected.names)
     assert found["groups"][0]["ece"] == pytest.approx(expected.worst.ece)
 
 
 def test_several_columns_and_the_predicted_class(files: Run) -> None:
-    told = json.loads(files("evaluate", "t.csv", "--groups", "subject,year", "--json", "--n-boot", 0).stdout)
-    assert told["value"]["groups"]["n_groups"] == 6
-    told = json.loads(files("evaluate", "t.csv", "--groups", "predicted", "--json", "--n-boot", 0).stdout)
-    assert told["value"]["groups"]["kind"] == "predicted class"
-    assert told["value"]["groups"]["n_groups"] == 5
+    result = json.loads(
+        files("evaluate", "t.csv", "--groups", "subject,year", "--json", "--n-boot", 0).stdout
+    )
+    assert result["value"]["groups"]["n_groups"] == 6
+    result = json.loads(files("evaluate", "t.csv", "--groups", "predicted", "--json", "--n-boot", 0).stdout)
+    assert result["value"]["groups"]["kind"] == "predicted class"
+    assert result["value"]["groups"]["n_groups"] == 5
 
 
 def test_before_and_after_at_eighty_columns(files: Run) -> None:

@@ -26,9 +26,9 @@ def test_an_alarm_is_exit_code_3(days, run):
     calm = run("monitor", "day1.npz", "-c", "cal.json", "--reference", "ref.npz")
     assert "Nothing has changed as far as 3,000 rows tell" in calm.output
     off = run("monitor", "day1.npz", "day2.npz", "-c", "cal.json", "--plot", "watch.png", "--json", code=3)
-    told = json.loads(off.stdout)
-    assert told["alarms"][0]["since"] == 3000
-    assert "over-confident" in told["verdict"]
+    result = json.loads(off.stdout)
+    assert result["alarms"][0]["since"] == 3000
+    assert "over-confident" in result["verdict"]
     assert (days / "watch.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -45,8 +45,8 @@ def test_after_a_refit_the_tests_begin_anew(days, run):
     run("fit", "day2.npz", "-o", "new.json")
     refused = run("monitor", "day2.npz", "-c", "new.json", "--state", "watch.json", code=1)
     assert "another calibrator" in " ".join(refused.output.split())
-    anew = run("monitor", "day2.npz", "-c", "new.json", "--state", "watch.json", "--restart")
-    assert "Nothing has changed" in anew.output
+    restarted = run("monitor", "day2.npz", "-c", "new.json", "--state", "watch.json", "--restart")
+    assert "Nothing has changed" in restarted.output
     run("monitor", "day2.npz", "-c", "new.json", "--state", "watch.json")
     assert "--state" in run("monitor", "day1.npz", "--restart", code=1).output
 
@@ -112,8 +112,8 @@ def test_every_file_has_its_classes_matched_by_name(days, run, calibrator, code)
         for name in ("same", "other")
     )
     assert same["windows"] == other["windows"]
-    told = run("monitor", "other.csv", *calibrator, "--reference", "fit.csv", "--json", code=code).stdout
-    assert "frequencies" not in {alarm["kind"] for alarm in json.loads(told)["alarms"]}
+    result = run("monitor", "other.csv", *calibrator, "--reference", "fit.csv", "--json", code=code).stdout
+    assert "frequencies" not in {alarm["kind"] for alarm in json.loads(result)["alarms"]}
 
 
 def test_every_file_is_read_as_in_the_fit(days, run):

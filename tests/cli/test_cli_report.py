@@ -19,14 +19,14 @@ def test_the_verdict_and_the_groups(run: Run, folder: Path) -> None:
     subject = np.where(np.arange(600) % 2, "law", "art")
     np.savez(folder / "known.npz", logits=data.values, labels=data.labels, subject=subject)
     few = ("report", "known.npz", "-m", "temperature", "--no-compare", "--groups", "subject", "--force")
-    told = json.loads(run(*few, "-o", "page.html", "--json").stdout)
-    assert told["shown"] == "temperature scaling"
-    assert told["verdict"]["state"] == "bad"
-    assert told["verdict"]["headline"].startswith("Not trustworthy as it is: over-confident by")
+    result = json.loads(run(*few, "-o", "page.html", "--json").stdout)
+    assert result["shown"] == "temperature scaling"
+    assert result["verdict"]["state"] == "bad"
+    assert result["verdict"]["headline"].startswith("Not trustworthy as it is: over-confident by")
     page = (folder / "page.html").read_text()
     assert "Over-confidence by group, before and after calibration" in page
     assert "law" in page
-    assert told["verdict"]["headline"] in run(*few, "-o", "page.html").stdout
+    assert result["verdict"]["headline"] in run(*few, "-o", "page.html").stdout
     wrong = run("report", "known.npz", "-o", "other.html", "--groups", "sex", code=1)
     assert "sex" in wrong.stderr
     assert not (folder / "other.html").exists()

@@ -26,14 +26,14 @@ def test_compare_says_what_the_order_costs_and_finds_a_shift(run: Run, folder: P
     write(folder / "same.npz", test)
     write(folder / "other.npz", test, test.labels < 2)
     names = "temperature-scaling,structured-mcct"
-    told = json.loads(
+    result = json.loads(
         run("compare", "biased.npz", "--test", "same.npz", "--methods", names, "--n-boot", 0, "--json").stdout
     )
-    assert told["price_of_order"]["method"] == "structured MCCT"
-    assert told["price_of_order"]["nll"]["low"] > 0
-    assert not told["label_shift"]["shifted"]
-    assert told["recommended"] == told["recommended_if_order_may_change"] == "structured MCCT"
-    assert told["reason"].startswith("Use structured MCCT: the order of the classes is the obstacle")
+    assert result["price_of_order"]["method"] == "structured MCCT"
+    assert result["price_of_order"]["nll"]["low"] > 0
+    assert not result["label_shift"]["shifted"]
+    assert result["recommended"] == result["recommended_if_order_may_change"] == "structured MCCT"
+    assert result["reason"].startswith("Use structured MCCT: the order of the classes is the obstacle")
     shown = run("compare", "biased.npz", "--test", "other.npz", "--methods", names, "--n-boot", 0).stdout
     flat = " ".join(shown.split())
     assert "Keeping the order costs" in flat
@@ -48,9 +48,9 @@ def test_evaluate_finds_a_shift_since_the_fit(run: Run, folder: Path) -> None:
     run("fit", "biased.npz", "-o", "ts.json", "-m", "temperature-scaling")
     few = ("-c", "ts.json", "--metrics", "nll", "--n-boot", 0)
     assert not json.loads(run("evaluate", "same.npz", *few, "--json").stdout)["label_shift"]["shifted"]
-    told = " ".join(run("evaluate", "other.npz", *few).stdout.split())
-    assert "The class frequencies of calibration and test rows differ" in told
-    assert "LabelShift(calibrator, prior=...)" in told
+    message = " ".join(run("evaluate", "other.npz", *few).stdout.split())
+    assert "The class frequencies of calibration and test rows differ" in message
+    assert "LabelShift(calibrator, prior=...)" in message
     document = json.loads((folder / "ts.json").read_text())
     for forged in (5, [1, 2], [1, 2, 3, "4"], [0, 0, 0, 0], [-1, 2, 3, 4], [True] * 4):
         document["data"]["label_counts"] = forged

@@ -134,10 +134,10 @@ def test_evaluate_shows_six_figures_and_the_rest_where_asked(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("p", "told"), [(0.0, "p < 0.001"), (0.001, "p = 0.001"), (0.0437, "p = 0.044"), (1.0, "p = 1")]
+    ("p", "message"), [(0.0, "p < 0.001"), (0.001, "p = 0.001"), (0.0437, "p = 0.044"), (1.0, "p = 1")]
 )
-def test_small_probabilities(p: float, told: str) -> None:
-    assert show_p(p) == told
+def test_small_probabilities(p: float, message: str) -> None:
+    assert show_p(p) == message
 
 
 @pytest.mark.parametrize("command", ["compare", "report"])

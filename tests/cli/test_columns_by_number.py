@@ -67,8 +67,8 @@ def test_the_command_line_and_python_agree(
     run("fit", tmp_path / "z.csv", "-m", "vector", "-o", tmp_path / "c.json")
     mc.VectorScaling().fit(X, y).save(tmp_path / "p.json")
     for saved in ("c.json", "p.json"):
-        told = run("evaluate", tmp_path / "z.csv", "-c", tmp_path / saved, "--n-boot", 0, "--json")
-        assert json.loads(told.stdout)["after"]["metrics"]["nll"]["value"] == pytest.approx(
+        result = run("evaluate", tmp_path / "z.csv", "-c", tmp_path / saved, "--n-boot", 0, "--json")
+        assert json.loads(result.stdout)["after"]["metrics"]["nll"]["value"] == pytest.approx(
             nll(P, Y), abs=1e-6
         )
         # The same columns in the order of their numbers, without labels.
@@ -84,9 +84,9 @@ def test_a_label_that_is_no_column_is_refused(run: Any, tmp_path: Any) -> None:
     with pytest.raises(mc.InputError, match="none of the columns"):
         nll(frame(P, [1, 2, 3], [0, 1, 2]), Y)
     X.assign(label=Y).to_csv(tmp_path / "z.csv", index=False)
-    told = run("fit", tmp_path / "z.csv", "-o", tmp_path / "c.json", code=1).stderr
-    assert "the columns are called '1', '2', '3'" in told
-    assert "--first-label 0 if labels count the columns from 0" in told
+    message = run("fit", tmp_path / "z.csv", "-o", tmp_path / "c.json", code=1).stderr
+    assert "the columns are called '1', '2', '3'" in message
+    assert "--first-label 0 if labels count the columns from 0" in message
     run("fit", tmp_path / "z.csv", "-o", tmp_path / "c.json", "--first-label", 0)
 
 

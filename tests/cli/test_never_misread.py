@@ -67,8 +67,8 @@ def follow(run: Run, error: str, *arguments: object) -> None:
     ],
 )
 def test_what_looks_like_something_else_is_not_fitted(run: Run, frame: pd.DataFrame, kind: str) -> None:
-    told = fit(run, frame, code=1).stderr
-    assert f"Say --kind {kind}, or --kind logits if they are logits" in told
+    message = fit(run, frame, code=1).stderr
+    assert f"Say --kind {kind}, or --kind logits if they are logits" in message
     assert not Path("cal.json").exists()
     for command in (
         ("compare", "a.csv", "--methods", "ts"),
@@ -76,7 +76,7 @@ def test_what_looks_like_something_else_is_not_fitted(run: Run, frame: pd.DataFr
         ("evaluate", "a.csv"),
     ):
         assert f"--kind {kind}" in run(*command, code=1).stderr
-    follow(run, told, "fit", "a.csv", "-o", "cal.json")
+    follow(run, message, "fit", "a.csv", "-o", "cal.json")
     assert mc.load("cal.json").input == "probabilities"
     run("apply", "cal.json", "a.csv", "-o", "out.csv", "--kind", kind)
     fit(run, frame, "--kind", "logits")  # who says so is believed
@@ -133,9 +133,9 @@ def test_columns_that_no_label_names_are_no_classes(run: Run) -> None:
     frame = pets(PROBS).assign(label=[NAMES[j] for j in two])
     assert list(fit(run, frame, "--kind", "probabilities").feature_names_in_) == NAMES
     # Logits that a label might name are asked about, and the message can be followed.
-    told = fit(run, pets(odd=odd), code=1).stderr
-    assert "'odd', which no label names" in told
-    follow(run, told, "fit", "a.csv", "-o", "cal.json", "--force")
+    message = fit(run, pets(odd=odd), code=1).stderr
+    assert "'odd', which no label names" in message
+    follow(run, message, "fit", "a.csv", "-o", "cal.json", "--force")
     assert list(mc.load("cal.json").feature_names_in_) == NAMES
     # A file to apply it to needs no labels: the calibrator knows its classes.
     pets(odd=odd, age=age).drop(columns="label").to_csv("new.csv", index=False)
@@ -146,9 +146,9 @@ def test_columns_that_no_label_names_are_no_classes(run: Run) -> None:
 def test_numbers_as_labels_leave_what_no_label_needs(run: Run) -> None:
     frame = pets(age=RNG.integers(20, 80, N)).assign(label=LABELS)
     assert list(fit(run, frame).feature_names_in_) == NAMES
-    told = fit(run, pets(odd=RNG.normal(size=N)).assign(label=LABELS), code=1).stderr
-    assert "4 columns of numbers, 'cat', 'dog', 'owl', 'odd', and labels from 0 to 2" in told
-    follow(run, told, "fit", "a.csv", "-o", "cal.json", "--force")
+    message = fit(run, pets(odd=RNG.normal(size=N)).assign(label=LABELS), code=1).stderr
+    assert "4 columns of numbers, 'cat', 'dog', 'owl', 'odd', and labels from 0 to 2" in message
+    follow(run, message, "fit", "a.csv", "-o", "cal.json", "--force")
     assert list(mc.load("cal.json").feature_names_in_) == NAMES
 
 
@@ -169,12 +169,12 @@ def test_two_scores_are_asked_about(run: Run) -> None:
         {"risk": P, "height": noise},
         {"prob_a": P, "prob_b": expit(other)},
     ):
-        told = fit(run, pd.DataFrame(columns).assign(label=HITS), code=1).stderr
-        assert "they do not look like a score for each class" in told
-        follow(run, told, "fit", "a.csv", "-o", "cal.json", "--force", "--kind", "logits")
+        message = fit(run, pd.DataFrame(columns).assign(label=HITS), code=1).stderr
+        assert "they do not look like a score for each class" in message
+        follow(run, message, "fit", "a.csv", "-o", "cal.json", "--force", "--kind", "logits")
         assert mc.load("cal.json").n_features_in_ == 2
-    told = run("fit", "a.csv", "-o", "b.json", "--logits-name", "prob_a,prob_b", code=1).stderr
-    assert "name the columns of the classes with --logits-name" in told
+    message = run("fit", "a.csv", "-o", "b.json", "--logits-name", "prob_a,prob_b", code=1).stderr
+    assert "name the columns of the classes with --logits-name" in message
     two = pd.DataFrame({"no_way": noise - SCORE / 2, "sure": noise + SCORE / 2}).assign(label=HITS)
     assert list(fit(run, two).feature_names_in_) == ["no_way", "sure"]  # a score for each class
     ids = pd.DataFrame({"patient": range(1000, 1000 + N), "margin_": SCORE}).assign(outcome=HITS)
@@ -254,8 +254,8 @@ def test_labels_of_two_classes(run: Run, no: Any, yes: Any, suffix: str) -> None
 
 
 def test_two_words_that_do_not_say_which_is_which(run: Run) -> None:
-    told = fit(run, scores(labels=np.where(HITS == 1, "spam", "ham")), code=1).stderr
-    assert "the class that it speaks for last) with --classes" in told
+    message = fit(run, scores(labels=np.where(HITS == 1, "spam", "ham")), code=1).stderr
+    assert "the class that it speaks for last) with --classes" in message
     assert list(
         fit(run, scores(labels=np.where(HITS == 1, "spam", "ham")), "--classes", "ham,spam").feature_names_in_
     )
@@ -274,10 +274,10 @@ def test_missing_values_are_counted(run: Run) -> None:
     frame.loc[3:5, "cat"] = np.nan
     frame.loc[9, "label"] = None
     frame.loc[20, "age"] = np.nan  # which is no class
-    told = fit(run, frame, code=1).stderr
-    assert "missing values in 4 of 240 rows (3 in 'cat', 1 in 'label'), first in row 3" in told
-    assert "leave these rows out with --drop-missing" in told
-    follow(run, told, "fit", "a.csv", "-o", "cal.json", "-m", "ts")
+    message = fit(run, frame, code=1).stderr
+    assert "missing values in 4 of 240 rows (3 in 'cat', 1 in 'label'), first in row 3" in message
+    assert "leave these rows out with --drop-missing" in message
+    follow(run, message, "fit", "a.csv", "-o", "cal.json", "-m", "ts")
     left = np.setdiff1d(np.arange(N), [3, 4, 5, 9])
     expected = mc.TemperatureScaling().fit(Z[left], LABELS[left]).temperature_
     assert mc.load("cal.json").temperature_ == pytest.approx(expected, rel=1e-6)
@@ -339,10 +339,10 @@ def test_many_labels_are_fitted_applied_and_evaluated(run: Run) -> None:
         "p_b_calibrated",
     ]
     np.testing.assert_allclose(out.iloc[:, 4:], expected[:, [2, 0, 1]], atol=1e-12)
-    told = json.loads(run("evaluate", "a.csv", "-c", "cal.json", "--json").stdout)
-    assert set(told["after"]["labels"]) == {"a", "b", "c"}
-    assert told["after"]["labels"]["b"]["rows"] == N - 20
-    assert told["after"]["macro"]["nll"] < told["before"]["macro"]["nll"]
+    result = json.loads(run("evaluate", "a.csv", "-c", "cal.json", "--json").stdout)
+    assert set(result["after"]["labels"]) == {"a", "b", "c"}
+    assert result["after"]["labels"]["b"]["rows"] == N - 20
+    assert result["after"]["macro"]["nll"] < result["before"]["macro"]["nll"]
     assert "off beyond chance" in run("evaluate", "a.csv").stdout
     for command in (("compare", "a.csv"), ("audit", "a.csv", "a.csv"), ("check", "a.csv")):
         code = 2 if command[0] == "check" else 1

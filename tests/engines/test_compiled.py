@@ -85,7 +85,7 @@ def test_order_on_hostile_rows(cal, rounded):
     ("classes", "longest"), [(3, None), (40, None), (40, 0), (1000, None), (1000, 0), (20_000, None)]
 )
 def test_jumps_are_found_in_rows_of_every_kind(classes, longest, cut, monkeypatch):
-    """Crowds beside outliers, ties, constant rows, masks and the smallest numbers there are: same answer, same order."""
+    """Crowds and outliers, ties, constant rows, masks and the smallest numbers there are: same answer, same order."""
     if longest is not None:  # the longest rows that are sorted and not searched
         monkeypatch.setattr(numba_engine, "_SORTED", longest)
     rng = np.random.default_rng(classes)
@@ -409,7 +409,7 @@ def test_information_on_atoms_as_in_plain_operations(n_factors, monkeypatch):
 
 
 def test_a_loop_has_one_version_whether_compiled_or_loaded():
-    """A loop that stood beside its caller could be called in two versions, which add up in different orders."""
+    """A loop in the file of its caller could be called in two versions, which add up in different orders."""
     from monocal.engines import numba_fit, numba_loops, numba_map
 
     modules = numba_fit, numba_loops, numba_map

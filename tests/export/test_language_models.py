@@ -128,7 +128,7 @@ def test_vllm_samples_from_calibrated_probabilities(vllm, fitted):
     for temperature in (np.inf, np.nan):
         with pytest.raises(ValueError, match="temperature must be a finite number, but is"):
             engine.update(added=[(1, request(temperature), None, [])])
-        # Where nobody asks the class, such a request has calibrated logits of the temperature 1.
+        # Where the class was not asked, such a request has calibrated logits of the temperature 1.
         engine.made.update_state(vllm.BatchUpdate(1, added=[(0, request(temperature), None, [])]))
         torch.testing.assert_close(engine.made.apply(z[:1]).softmax(-1), module(z[:1]), rtol=0, atol=3e-6)
 

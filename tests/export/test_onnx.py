@@ -51,7 +51,7 @@ def run(model, x):
 
 
 def classifier(m=M, opset=17, dtype=np.float32, output="scores", extra=True):
-    """x (n, 4) -> scores = x W, and an integer output beside them."""
+    """x (n, 4) -> scores = x W, and another output of integers."""
     rng = np.random.default_rng(8)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     weights = onnx.numpy_helper.from_array(rng.normal(size=(4, m)).astype(dtype) * 2, "W")

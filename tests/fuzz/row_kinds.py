@@ -127,7 +127,7 @@ def mask(rng: np.random.Generator, z: np.ndarray, share: float) -> np.ndarray:
 
 
 def real_sets() -> list[str]:
-    """Real logits beside the checkout, where there are any."""
+    """Real logits next to the checkout, where there are any."""
     return sorted(path.stem for path in LOGITS.glob("*.npz"))
 
 

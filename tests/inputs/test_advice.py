@@ -1,4 +1,4 @@
-"""What looks like something else is named, and whoever does what a message says arrives."""
+"""What looks like something else is named, and doing what a message says works."""
 
 import warnings
 

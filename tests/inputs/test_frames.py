@@ -65,7 +65,7 @@ def frame_of(library, name):
             "row 399 of the column of lists has shape",
         ),
     ],
-    ids=["polars", "spark", "lists beside numbers", "lists of two lengths"],
+    ids=["polars", "spark", "lists and numbers", "lists of two lengths"],
 )
 def test_what_cannot_be_read_is_said(frame, advice):
     with pytest.raises(mc.InputError, match=advice):

@@ -73,7 +73,7 @@ def test_prompts_of_vllm_are_calibrated_on_their_own_text():
     cal = mc.TemperatureScaling().fit(top, top.tokens)
     assert 1.5 < cal.temperature_ < 2.5
     assert cal.score(top, y) > -mc.metrics.nll(top, y) + 0.02
-    # Chat responses have them beside the choices; there are those of what was generated, too.
+    # Chat responses have them next to the choices; there are those of what was generated, too.
     both = {**chat(z[:3]), "prompt_logprobs": found[:4], "prompt_token_ids": [0, *map(int, y[:3])]}
     with pytest.raises(mc.InputError, match="Say which: part='prompt' or"):
         mc.TopK.from_vllm(both)
@@ -158,13 +158,13 @@ def test_what_is_written_back_differs_in_its_numbers_alone():
         np.testing.assert_array_equal(alone.log_probabilities[0], logs[7])
     marked = responses[0]["choices"][0]["logprobs"]["content"][3]
     assert marked["top_logprobs"][-1]["logprob"] == -9999.0
-    # The sampled token has the number that stands beside it among the largest, or that of each other token.
+    # The sampled token has the number of its entry among the largest, or that of each other token.
     top = mc.TopK.from_openai(responses[0])
     result = mc.TemperatureScaling().fit(top, top.tokens).predict_proba(top)
     for i, item in enumerate(result.to_response()["choices"][0]["logprobs"]["content"]):
-        beside = {e["token"]: e["logprob"] for e in item["top_logprobs"]}
+        others = {e["token"]: e["logprob"] for e in item["top_logprobs"]}
         if i != 3:
-            assert item["logprob"] == beside.get(item["token"], result.log_each[i])
+            assert item["logprob"] == others.get(item["token"], result.log_each[i])
 
 
 def test_uncalibrated_numbers_come_back_as_they_were():
@@ -210,7 +210,7 @@ def test_files_and_batches(tmp_path):
 @pytest.mark.parametrize("k", [None, K])
 @pytest.mark.parametrize("form", ["chat", "completion", "vllm", "plain"])
 def test_a_response_alone_is_the_response_in_its_batch(form, k):
-    """Rows of different lengths: what is sampled stands beside the largest, or the model has few tokens left."""
+    """Rows of different lengths: what is sampled is named besides the largest, or the model has few tokens left."""
     z, y = rows(60)
 
     def response(i):

@@ -262,7 +262,7 @@ def test_passes_that_differ_are_refused(rows):
 
 
 def test_memory_stays_bounded(tmp_path):
-    """A file of 160 MB is fitted and calibrated in a fraction of that, beside what the imports take."""
+    """A file of 160 MB is fitted and calibrated in a fraction of that, without what the imports take."""
     code = textwrap.dedent(
         """
         import resource, sys

@@ -72,7 +72,7 @@ def test_an_interrupt_stops_all_threads(threads):
 
     with pytest.raises(KeyboardInterrupt):
         parallel_map(interrupted, range(1_000_000))
-    assert len(done) < 100_000  # twenty seconds of work of five threads, however late one of them is told
+    assert len(done) < 100_000  # twenty seconds of work of five threads, however late one of them stops
     assert all_meet(threads)
 
 

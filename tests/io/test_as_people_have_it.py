@@ -238,7 +238,7 @@ def test_labels_that_count_from_one(tmp_path: Path) -> None:
 
 def test_one_hot_labels(tmp_path: Path) -> None:
     hot = np.eye(3, dtype=int)[LABELS]
-    told = "one-hot labels of shape (30, 3) were read as class numbers"
+    message = "one-hot labels of shape (30, 3) were read as class numbers"
     for columns in (
         ["label_cat", "label_dog", "label_owl"],
         ["y_0", "y_1", "y_2"],
@@ -247,7 +247,7 @@ def test_one_hot_labels(tmp_path: Path) -> None:
         given = frame(**{name: hot[:, j] for j, name in enumerate(columns)})
         got = read(given, labels=columns if columns[0] == "is cat" else None)
         check(got)
-        assert told in got.notes
+        assert message in got.notes
     check(read(given, labels="is *"))
     with pytest.raises(FileError, match="row 0 is not: expected a single 1 among zeros"):
         read(given * 0 + 1 / 3, labels="is *")
@@ -331,13 +331,13 @@ def test_weights_and_labels_by_name(tmp_path: Path) -> None:
     assert read(given, labels="fine").weights is None
     again = read(write(tmp_path / "a.parquet", got), weights="weights")
     np.testing.assert_array_equal(again.weights, weights)
-    for wrong, told in (
+    for wrong, result in (
         (-1.0, "entry 3 is negative"),
         (np.nan, "missing values in 1 of 30 rows .* in row 3"),
     ):
         bad = weights.copy()
         bad[3] = wrong
-        with pytest.raises(FileError, match=told):
+        with pytest.raises(FileError, match=result):
             read(frame(sample_weight=bad), weights="sample_weight")
     with pytest.raises(FileError, match=r"'fine' in the pandas frame: every entry must be a real number"):
         read(given, weights="fine", labels="coarse", with_labels=False)

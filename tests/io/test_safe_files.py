@@ -54,7 +54,7 @@ def test_a_file_that_cannot_grow_is_one_sentence_in_every_format(tmp_path: Path)
     assert len(lines) == len(names)
     for name, line in zip(names, lines, strict=True):
         assert line.startswith(f"{tmp_path / name} could not be written: ")
-        assert "/." not in line  # the hidden folder is nobody's business
+        assert "/." not in line  # the hidden folder is an internal
     assert os.listdir(tmp_path) == []
 
 

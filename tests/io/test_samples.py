@@ -79,7 +79,7 @@ def test_options_are_classes_and_missing_ones_are_not_available(tmp_path: Path) 
 
 
 def test_targets_as_text(tmp_path: Path) -> None:
-    """Options may be called 0, 1, 3: then the accuracy beside them says whether targets are numbers or texts."""
+    """Options may be called 0, 1, 3: then the accuracy next to them says whether targets are numbers or texts."""
     values, labels = questions(40, 1)
     labels[:3] = [0, 1, 2]
     as_text = [sample(i, v, OPTIONS[y], gold=y) for i, (v, y) in enumerate(zip(values, labels, strict=True))]
@@ -93,7 +93,7 @@ def test_targets_as_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("metric", ["acc", "acc_norm", "acc_bytes"])
 def test_options_that_are_numbers_of_options(tmp_path: Path, metric: str) -> None:
-    """Every accuracy beside the target "2" tells whether it is the option 2 or the option called 2."""
+    """Every accuracy next to the target "2" tells whether it is the option 2 or the option called 2."""
     rng = np.random.default_rng(4)
     names = ["0", "1", "2 or more", "2"] if metric != "acc" else ["1", "2", "3"]
     records, labels = [], []

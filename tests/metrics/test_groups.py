@@ -275,11 +275,11 @@ def test_errors_that_cancel_are_found():
 
 def test_results_are_plain_and_repeat_themselves():
     found = by_group(WORDS)
-    told = json.loads(json.dumps(found.to_dict()))
-    assert told["n_groups"] == 5
-    assert told["n_off"] == found.off.sum()
-    assert [one["name"] for one in told["groups"]] == list(found.names)
-    assert told == json.loads(json.dumps(by_group(WORDS).to_dict()))
+    result = json.loads(json.dumps(found.to_dict()))
+    assert result["n_groups"] == 5
+    assert result["n_off"] == found.off.sum()
+    assert [one["name"] for one in result["groups"]] == list(found.names)
+    assert result == json.loads(json.dumps(by_group(WORDS).to_dict()))
     shuffled = np.random.default_rng(0).permutation(N)
     again = by_group(WORDS[shuffled], PROBS[shuffled], LABELS[shuffled])
     assert again.names == found.names

@@ -178,16 +178,16 @@ def test_a_row_says_the_same_in_every_library():
 
 
 def test_the_function_tells_alarms_as_they_come():
-    told = []
+    result = []
     data = mc.data.synthetic(9000, 4, seed=1)
     cal = mc.MCCT().fit(data.values[:3000], data.labels[:3000])
     days = [
         (data.values[i : i + 500] * (1 + (i >= 5000)), data.labels[i : i + 500])
         for i in range(3000, 9000, 500)
     ]
-    found = mc.monitor(days, calibrator=cal, on_alarm=told.append)
-    assert told == found.alarms
-    assert told[0].kind == "calibration"
+    found = mc.monitor(days, calibrator=cal, on_alarm=result.append)
+    assert result == found.alarms
+    assert result[0].kind == "calibration"
     unlabelled = mc.monitor([x for x, _ in days[:3]], calibrator=cal)
     assert unlabelled.windows[0].labelled == 0
 

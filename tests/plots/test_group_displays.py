@@ -83,7 +83,7 @@ def test_all_groups_in_one_picture(pyplot, tmp_path):
 
 
 def test_the_picture_of_the_documentation_shows_what_its_page_says():
-    """After a change ``python tools/draw_examples.py`` draws it anew."""
+    """After a change ``python tools/draw_examples.py`` draws it again."""
     page = Path(__file__).parents[2] / "docs" / "examples" / "groups.md"
     table = re.search(r"\ngroup .*?\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     assert table is not None

@@ -188,9 +188,9 @@ def test_a_shift_of_the_labels_is_said_with_the_remedy(sets):
     cal, test = sets
     kept = np.flatnonzero(test.labels < 10)
     other = LogitsSet(test.values[kept], test.labels[kept])
-    told = str(collect(cal, other, calibrator=mc.TemperatureScaling(), methods=False, **QUICK).verdict)
-    assert "The class frequencies of calibration and test rows differ" in told
-    assert "LabelShift(calibrator, prior=...)" in told
+    message = str(collect(cal, other, calibrator=mc.TemperatureScaling(), methods=False, **QUICK).verdict)
+    assert "The class frequencies of calibration and test rows differ" in message
+    assert "LabelShift(calibrator, prior=...)" in message
     same = collect(*sets, calibrator=mc.TemperatureScaling(), methods=False, **QUICK)
     assert "frequencies" not in str(same.verdict)
 
@@ -333,8 +333,8 @@ def test_real_logits(shared_logits):
         **QUICK,
     )
     assert made.before.curve.ece == pytest.approx(0.0550, abs=5e-5)
-    told = [s for s in made.before.curve.stretches() if s.end == 1.0]
-    assert told[0].gap > 0
+    result = [s for s in made.before.curve.stretches() if s.end == 1.0]
+    assert result[0].gap > 0
     assert made.after.curve.ece < 0.012
 
 

@@ -153,7 +153,7 @@ def test_why_it_stopped():
     problem = LeastSquares(rng.normal(size=(60, 25)), rng.normal(size=60))
     assert minimize(problem).status is Status.CONVERGED
     assert minimize(problem, max_iter=0).status is Status.ITERATIONS
-    # Rounding leaves a violation of about 1e-16, which no step can mend.
+    # Rounding leaves a violation of about 1e-16, which no step can remove.
     assert minimize(problem, tol=0.0).status in (Status.STALLED, Status.CONVERGED)
     assert f"{Status.STALLED}" == "stopped: no further decrease is possible in this precision"
     one = Poisson(np.ones((10, 1)), np.zeros(10))
