@@ -45,7 +45,7 @@ class Depths:
     """
 
     def __init__(self, depth: Any, masked: Any, xp: Any, second: Any = None, times: Any = None):
-        self.depth = double(depth, xp) if is_graph(depth) else depth
+        self.depth = double(depth, xp) if xp is not HOST and is_graph(depth) else depth
         self.xp = xp
         self._masked, self._second, self._times = masked, second, times
         self._mean: Any = None
