@@ -204,7 +204,8 @@ def out_of_core(
     if is_plain_rows(X) and layout.ignore_index is None:
         return None
     if hasattr(X, "as_source"):  # rows that know how they are read
-        own: OutOfCore = X.as_source(y, sample_weight, context)
+        extra = () if context is None else (context,)
+        own: OutOfCore = X.as_source(y, sample_weight, *extra)
         return own
     if is_dask(X) or _is_dask_frame(X):
         from .dask import DaskLogits
