@@ -364,6 +364,8 @@ def test_the_report_on_many_labels_has_a_row_for_each(run: Run, test: list[str])
     assert (
         "groups: of many labels" in run("report", "a.csv", "--groups", "y_a", "-o", "s.html", code=1).stderr
     )
+    with pytest.raises(TypeError, match="unexpected option 'calibrators'"):
+        mc.write_report("s.html", mc.read("a.csv"), calibrators=None)
 
 
 def test_one_label_out_of_many_columns_is_a_class(run: Run) -> None:

@@ -24,7 +24,6 @@ __all__ = [
     "Trial",
     "as_set",
     "collect",
-    "collect_labels",
     "compare_methods",
     "default_methods",
     "write_report",

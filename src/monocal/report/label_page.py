@@ -22,6 +22,9 @@ from .page import file_to_save, render, section, svg
 from .sentences import ENOUGH, Verdict
 from .trial import FOLDS
 
+# Options of `collect` for diagrams of one label and for the comparison of methods.
+_UNUSED = {"methods", "kind", "n_bins", "n_boot", "level", "time_limit"}
+
 
 @dataclass(frozen=True)
 class LabelReport:
@@ -176,9 +179,11 @@ def collect_labels(
     seed: int = 0,
     groups: Any = None,
     on_step: Callable[[str], None] | None = None,
-    **rest: Any,
+    **unused: Any,
 ) -> LabelReport:
-    """Fit and judge; options are those of `collect`, of which a comparison of methods has none here."""
+    """Fit and judge; options are those of `collect`, some of which have no effect here."""
+    if unknown := unused.keys() - _UNUSED:
+        raise TypeError(f"write_report() got an unexpected option {min(unknown)!r}")
     if groups is not None:
         raise InputError("groups: of many labels there are none; report on the columns of one label.")
     template, fitted = template_of(calibrator, cal)
