@@ -231,7 +231,7 @@ def evaluate(
     unequal weights Clopper and Pearson's, of effective numbers of rows);
     those of calibration errors ask which true errors would show what was seen, for noise makes an error
     larger; those of ``auc``, slope and intercept are from what each row adds to them. Where fewer than five
-    effective rows (twenty where weights are very uneven) are wrong, or right, or of one class, only the
+    effective rows (more where weights are very uneven) are wrong, or right, or of one class, only the
     accuracies of rows of equal weight have one, and ``reason`` says so.
     The other metrics have none, and neither has an infinite value: no way that was
     tried covers them. ``benchmarks/statistics_check.py`` measures the coverage.

@@ -28,8 +28,8 @@ with ``z'`` the quantile moved by the skewness. Noise hardly ever makes an error
 at the high end.
 
 **Too few.** Nothing holds where the rare outcome has hardly been seen: there is no interval unless the rows that
-are wrong and those that are right (of metrics of P(class 1): the two classes) count as five or more, for losses with very
-uneven weights as twenty. Samples that happen to hold many of them are shown more often, so the low end allows for that:
+are wrong and those that are right (of metrics of P(class 1): the two classes) count as five or more, with very uneven
+weights as twenty or fifty. Samples that happen to hold many of them are shown more often, so the low end allows for that:
 with ``K`` a Poisson count its tail is ``P(K >= k)`` where ``P(K >= k | K >= 5)`` is the tail asked for.
 
 References
@@ -54,13 +54,13 @@ from .outcomes import Floats, Integers, Outcomes, bin_totals
 from .table import METRICS, GapNorm, Metric, Options
 
 # Effective rows of either outcome, below which a mean of losses has no interval; where weights are uneven, few rows have most.
-_FEWEST, _FEWEST_UNEVEN = 5.0, 20.0
+_FEWEST, _FEWEST_UNEVEN, _FEWEST_OF_TWO = 5.0, 20.0, 50.0
 _UPPER = 12.0  # upper confidence limit of a Poisson mean of which five were counted
 # Of an error the high end takes no noise back and is missed less often, so the low end gets more of what is left out.
 _TOWARDS_ZERO = 1.4
 # Effective rows a bin, below which its gap says too little: P(class 1) spreads over all bins, and where weights are uneven,
 # few rows have most of it.
-_ROWS_OF_BIN, _UNEVEN_ROWS_OF_BIN = 4.0, 20.0
+_ROWS_OF_BIN, _UNEVEN_ROWS_OF_BIN, _UNEVEN_ROWS_OF_TWO = 4.0, 20.0, 100.0
 _PRIOR_ROWS = 1.0
 _LEAST_DRAWS = 1000  # of bin sums, which cost little
 _NODES = np.arange(4) / 3  # the t at which sums are drawn
@@ -177,7 +177,8 @@ def _tails(rows: Outcomes, level: float, metric: Metric) -> Tails | str:
     tail, k = (1 - level) / 2, min(wrong, right)
     if metric.share and np.ptp(rows.weight) == 0:
         return Tails(tail, tail)
-    if k < (_FEWEST_UNEVEN if spread > 2 and not metric.share else _FEWEST):
+    uneven = _FEWEST_OF_TWO if metric.binary else _FEWEST_UNEVEN
+    if k < (uneven if spread > 2 and not metric.share else _FEWEST):
         if metric.binary:
             return f"too few rows of one class ({wrong:.3g} of class 0, {right:.3g} of class 1)"
         return f"too few rows of the rare class ({wrong:.3g} wrong, {right:.3g} right)"
@@ -197,7 +198,7 @@ def _tails(rows: Outcomes, level: float, metric: Metric) -> Tails | str:
 def _too_few_for_bins(rows: Outcomes, norm: GapNorm, n_bins: int) -> bool:
     n = effective_rows(rows.weight)
     if n < len(rows.weight) / 2:
-        return n < _UNEVEN_ROWS_OF_BIN * n_bins
+        return n < n_bins * (_UNEVEN_ROWS_OF_TWO if norm.of == "positive" else _UNEVEN_ROWS_OF_BIN)
     return norm.of == "positive" and n < _ROWS_OF_BIN * n_bins
 
 

@@ -68,10 +68,11 @@ def _wins(rows: Outcomes) -> tuple[Floats, Floats]:
 
 
 def auc_influence(rows: Outcomes) -> Floats:
-    """What each row adds to ``auc`` (DeLong), on the scale of its log-odds."""
+    """What each row adds to ``auc`` (DeLong), as seen by the other rows, on the scale of its log-odds."""
     below, above = _wins(rows)
     value, w, y = auc(rows), rows.weight, rows.correct
-    d = w * (y * (below - value) / (w @ y) + (1 - y) * (above - value) / (w @ (1 - y)))
+    share = w * np.where(y == 1, 1 / (w @ y), 1 / (w @ (1 - y)))
+    d = share / (1 - share) * (np.where(y == 1, below, above) - value)
     return d / (value * (1 - value)) if 0 < value < 1 else np.zeros_like(d)
 
 
@@ -122,7 +123,10 @@ def calibration_intercept(rows: Outcomes) -> tuple[float, Floats]:
 
 def _last_coefficient(X: Floats, rows: Outcomes, offset: Floats | float) -> tuple[float, Floats]:
     beta, inverse, mean = _logistic(X, rows, offset)
-    influence = (rows.weight * (rows.correct - mean))[:, None] * X @ inverse
+    leverage = (
+        rows.weight * mean * (1 - mean) * ((X @ inverse) * X).sum(axis=1)
+    )  # by how much a row fits itself
+    influence = (rows.weight * (rows.correct - mean) / (1 - leverage))[:, None] * X @ inverse
     return float(beta[-1]), influence[:, -1]
 
 
