@@ -113,6 +113,13 @@ def test_rows_that_miss_one_by_more_are_refused(tmp_path: Path) -> None:
     wrong[5] = [0.5, 0.4, 0.07]  # three entries of two decimals may miss 1 by .015
     with pytest.raises(mc.FileError, match=r"row 5 sums to 0\.97"):
         mc.read(pets(wrong), kind="probabilities")
+    small = np.random.default_rng(0).uniform(
+        0, 0.0009, (200, 1500)
+    )  # that none of them reaches 0.001 is no rounding
+    for dtype in (np.float64, np.float32):
+        np.savez(tmp_path / "a.npz", probs=small.astype(dtype), labels=np.arange(200))
+        with pytest.raises(mc.FileError, match=r"row 0 sums to 0\.6"):
+            mc.read(tmp_path / "a.npz")
 
 
 # Classes

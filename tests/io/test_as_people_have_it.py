@@ -401,6 +401,8 @@ def in_excel(path: Path, **how: Any) -> None:
 UNUSUAL: dict[str, Callable[[Path], Any]] = {
     "comment.csv": lambda p: p.write_text("# made by hand\n" + frame(label=WORDS).to_csv(index=False)),
     "names.csv": lambda p: p.write_text("# by hand\n#" + frame(label=WORDS).to_csv(index=False)),
+    "seed.csv": lambda p: p.write_text("# model A, seed 3, b, 1\n" + frame(label=WORDS).to_csv(index=False)),
+    "long.csv": lambda p: p.write_text("# a line\n" * 300 + frame(label=WORDS).to_csv(index=False)),
     "total.csv": lambda p: p.write_text(frame(label=WORDS).to_csv(index=False) + "Total,,,\n"),
     "lower.xlsx": lambda p: in_excel(p, startrow=3, startcol=1),
     "second.xlsx": lambda p: in_excel(p, sheet_name="data"),
@@ -425,3 +427,13 @@ def test_what_stands_around_the_numbers(tmp_path: Path, name: str) -> None:
         with pytest.raises(FileError, match="missing values in 1 of 31 rows"):
             read(tmp_path / name)
     check(read(tmp_path / name, drop_missing=name == "total.csv"))
+
+
+@pytest.mark.parametrize("title", [["Run 7"], ["Run", "of May"], ["", "Run 7"]])
+@pytest.mark.parametrize("columns", [["score", "label"], ["id", "score", "label"]])
+def test_a_title_is_no_header(tmp_path: Path, title: list[str], columns: list[str]) -> None:
+    table = pd.DataFrame({"id": WORDS, "score": PROBS[:, 0], "label": LABELS == 0})[columns]
+    with pd.ExcelWriter(tmp_path / "a.xlsx") as sheets:
+        pd.DataFrame([title]).to_excel(sheets, index=False, header=False)
+        table.to_excel(sheets, index=False, startrow=1)
+    np.testing.assert_allclose(read(tmp_path / "a.xlsx", kind="probabilities").values[:, 1], PROBS[:, 0])

@@ -142,9 +142,11 @@ _DECIMALS, _MOST_OFF = (2, 3, 4), 0.5
 def rounding_of(p: np.ndarray, decimals: tuple[int, ...] = _DECIMALS) -> np.ndarray:
     """How far from one each row (n, m) may sum by its own rounding: ``m / 200`` with two decimals; 0 where it has none."""
     off = np.zeros(len(p))
+    eps = float(np.finfo(np.result_type(p, np.float16)).eps)
     for places in decimals[::-1]:
         scaled = p.astype(np.float64) * 10.0**places
-        rounded = (abs(scaled - np.rint(scaled)) < 1e-2).all(axis=1)
+        closest = min(1e-2, 1e-9 + 4.0 * eps * 10.0**places)  # no more: small entries are not rounded to 0
+        rounded = (abs(scaled - np.rint(scaled)) < closest).all(axis=1)
         off[rounded] = p.shape[1] * 0.5 * 10.0**-places
     return np.minimum(off * (1.0 + 1e-6), _MOST_OFF)
 

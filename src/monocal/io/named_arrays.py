@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -234,27 +233,31 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
         return io.BytesIO("\n".join(re.sub(r"[ \t]+", "\t", line.strip()) for line in lines).encode())
 
     with opened() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
-        head = list(islice(lines, _HEAD + 1))
-    comments = next((i for i, line in enumerate(head) if not line.startswith("#")), len(head))
+        comments: list[str] = []
+        head: list[str] = []
+        for line in lines:
+            (comments if not head and line.startswith("#") else head).append(line)
+            if len(head) > _HEAD:
+                break
     if separator is None:
-        separator = "\t" if ending.startswith(".tsv") else _separator(head[comments:])
+        separator = "\t" if ending.startswith(".tsv") else _separator(head)
     else:
-        separator = _checked_separator(path, separator, head[comments:])
-    around = [len(line.split(separator)) for line in head[max(0, comments - 1) : comments + 1]]
-    if comments and len(set(around)) == 1 < around[0]:  # a line of names, such as #id,score,label
-        comments -= 1
-    head = head[comments:]
+        separator = _checked_separator(path, separator, head)
+    cells_below = head[0].split(separator) if head else []
+    same_width = comments and len(comments[-1].split(separator)) == len(cells_below) > 1
+    if same_width and any(map(is_number, cells_below)):  # a line of names, such as #id,score,label
+        head = [comments.pop(), *head]
     rows = list(csv.reader(head, delimiter=separator, strict=True))  # strict: a quote must end
     first = rows[0] if rows else []
     if not first:
         raise FileError(
             f"{path} begins with an empty line, or holds comments alone: expected the names of the columns."
         )
-    headless = _lacks_names(first, rows[1:]) or (comments > 0 and all(map(is_number, first)))
+    headless = _lacks_names(first, rows[1:]) or (bool(comments) and all(map(is_number, first)))
     names = [str(j) for j in range(len(first))] if headless else [name.strip() for name in first]
     names[0] = names[0].removeprefix("#").strip() or names[0]
     notes = ["the file has no line of names; columns are called '0', '1', ..."] * headless
-    notes += ["lines that begin with # were left out"] * (comments > 0)
+    notes += ["lines that begin with # were left out"] * bool(comments)
     _refuse_equal_names(path, names)
     below = rows[not headless :]
     cells = {name: [row[j].strip() for row in below if j < len(row)] for j, name in enumerate(names)}
@@ -275,7 +278,7 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
     @functools.cache
     def parsed() -> Any:
         with reading(path, what), opened() as file:
-            table = _read_text(file, names, comments + (not headless), separator)
+            table = _read_text(file, names, len(comments) + (not headless), separator)
         for place, name in enumerate(names if comma else ()):
             if name not in text:
                 replace = require("pyarrow.compute", "data").replace_substring
@@ -412,17 +415,21 @@ def _open_arrow(path: Path, what: str) -> NamedArrays:
 
 
 def _open_excel(path: Path, what: str) -> NamedArrays:
-    """The first sheet with a column of numbers; names are in its first row with a cell, but for one, in every column."""
+    """The first sheet with a column of numbers; names are in its first row, above data, with all cells but one."""
     require("openpyxl", "data")
     pandas, arrow = require("pandas", "data"), require("pyarrow", "data")
     sheets = pandas.read_excel(path, sheet_name=None, header=None)
 
     def table(cells: Any) -> Any:
         cells = cells.dropna(how="all").dropna(how="all", axis=1)
-        full = cells.notna().sum(axis=1) >= max(1, cells.shape[1] - 1)
-        if not full.any():
+        full = cells[cells.notna().sum(axis=1) >= max(1, cells.shape[1] - 1)]
+        if full.empty:
             return pandas.DataFrame()
-        top = int(full.to_numpy().argmax())
+        n_filled = full.notna().sum(axis=1)
+        has_number = (full.apply(lambda column: column.map(is_number)) & full.notna()).any(axis=1)
+        # A title has words below it, in as many cells or more.
+        is_header = has_number.shift(-1, fill_value=False) | (n_filled.shift(-1) < n_filled)
+        top = cells.index.get_loc(is_header.idxmax())
         frame = cells.iloc[top + 1 :].infer_objects()
         names = enumerate(cells.iloc[top])
         frame.columns = [f"Unnamed: {j}" if name != name else str(name) for j, name in names]
