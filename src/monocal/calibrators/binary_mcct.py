@@ -18,7 +18,7 @@ from ..arrays import array_namespace, to_numpy
 from ..core.map import MapStep
 from ..errors import InputError, warn
 from ..inputs.context import CATEGORY
-from ..inputs.formats import kind_of
+from ..inputs.formats import format_of
 from ..inputs.validation import check_choice, check_fraction, check_number
 from ..parallel import one_blas_thread
 from .base import START_ROWS
@@ -171,11 +171,11 @@ class BinaryMCCT(ScoreCalibrator):
                 variance = variance + effect.variance(codes[:, i], mean)
             mean = factor * mean + added
         half = ndtri(0.5 + level / 2) * np.sqrt(np.maximum(variance, 0.0))
-        kind, like = kind_of(X), values if values.ndim == 1 else values[:, 0]
+        its_format, like = format_of(X), values if values.ndim == 1 else values[:, 0]
         xp = array_namespace(like)
         # Around the mean of the spline, and so far that the calibrated probability is inside.
         ends = np.minimum(mean - half, f), np.maximum(mean + half, f)
-        return tuple(kind.back(xp.astype(xp.asarray(expit(end)), like.dtype), X, -1) for end in ends)
+        return tuple(its_format.back(xp.astype(xp.asarray(expit(end)), like.dtype), X, -1) for end in ends)
 
     def explain(self) -> str:
         """What was learnt, in a few lines."""

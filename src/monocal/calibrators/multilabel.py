@@ -20,7 +20,7 @@ from ..arrays import is_dask, to_numpy
 from ..core.map import MapStep
 from ..errors import InputError, warn
 from ..inputs.files import is_blocks
-from ..inputs.formats import class_names, kind_of, library_of
+from ..inputs.formats import class_names, format_of, library_of
 from ..inputs.validation import check_choice, check_number, check_weights, read_floats, read_numbers
 from ..parallel import one_blas_thread
 from ..solver import Solution
@@ -198,7 +198,7 @@ class MultilabelMCCT(ScoreCalibrator):
     # Applying
 
     def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, list[Any]]:
-        values, _ = read_floats(kind_of(X).array(X), "X")
+        values, _ = read_floats(format_of(X).array(X), "X")
         if values.ndim != 2:
             raise InputError(
                 f"X must have a column for each label, but has shape {tuple(values.shape)}. One score per row: use BinaryMCCT; "

@@ -15,7 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from ..arrays import device_of, to_numpy
 from ..errors import warn
-from ..inputs.formats import kind_of
+from ..inputs.formats import format_of
 from ..solver import minimize
 from .binary_cone import LogisticCone
 from .binary_map import expit, log_odds, ordered_log
@@ -280,7 +280,7 @@ class VennAbers(ScoreCalibrator):
         self._check_fitted()
         _, scores = self._read_scores(X)
         place = self._place(to_numpy(scores[0]))
-        return tuple(kind_of(X).back(table[place], X, -1) for table in (self.lower_, self.upper_))
+        return tuple(format_of(X).back(table[place], X, -1) for table in (self.lower_, self.upper_))
 
     def _place(self, score: np.ndarray) -> np.ndarray:
         v = log_odds(score, np) if self.input == "probabilities" else score

@@ -26,7 +26,7 @@ from ..inputs.context import ContextReader, check_context_rows, find_context
 from ..inputs.dask import as_array as dask_array
 from ..inputs.dask import chunks_of, reduce_tasks, task
 from ..inputs.files import is_blocks
-from ..inputs.formats import kind_of, library_of
+from ..inputs.formats import format_of, library_of
 from ..inputs.validation import (
     check_choice,
     check_number,
@@ -147,7 +147,7 @@ class ScoreCalibrator(Calibrator):
 
     def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, list[Any]]:
         """Values as they came, an array of numpy or torch, and their scores, each (n,) in double precision."""
-        values, _ = read_floats(kind_of(X).array(X), "X")
+        values, _ = read_floats(format_of(X).array(X), "X")
         if 0 in values.shape:
             what = "0 feature(s)" if values.shape[0] else "0 sample(s)"
             raise InputError(f"X has {what} (shape={tuple(values.shape)}) while a minimum of 1 is required.")
@@ -190,7 +190,7 @@ class ScoreCalibrator(Calibrator):
     def _labels_of(self, y: Any, n_rows: int) -> np.ndarray:
         if y is None:
             raise InputError(_NO_LABELS)
-        labels = np.asarray(to_numpy(kind_of(y).array(y)))
+        labels = np.asarray(to_numpy(format_of(y).array(y)))
         if labels.dtype.kind == "O":
             labels = np.asarray(labels.tolist())
         if labels.ndim == 2 and labels.shape[1] == 1:
@@ -232,7 +232,7 @@ class ScoreCalibrator(Calibrator):
         if hasattr(X, "columns") and len(X.columns) > 0:
             validate_data(self, X, reset=True, skip_check_array=True)
         else:
-            shape = tuple(X.shape) if hasattr(X, "shape") else np.asarray(kind_of(X).array(X)).shape
+            shape = tuple(X.shape) if hasattr(X, "shape") else np.asarray(format_of(X).array(X)).shape
             self.n_features_in_ = int(shape[1]) if len(shape) == 2 else 1
 
     # Fitting
@@ -339,7 +339,7 @@ class ScoreCalibrator(Calibrator):
             raise InputError("start must be a fitted calibrator of two classes.")
         self._remember_shape(X)
         keywords = {"context": context} if getattr(start, "context_", None) is not None else {}
-        p = to_numpy(read_floats(kind_of(X).array(start.predict_proba(X, **keywords)), "start")[0])
+        p = to_numpy(read_floats(format_of(X).array(start.predict_proba(X, **keywords)), "start")[0])
         p = (p[:, 1] if p.ndim == 2 else p).astype(np.float64)
         names = np.unique(self._labels_of(y, len(p))).tolist()
         if not set(names) <= set(start.classes_.tolist()):
@@ -363,8 +363,8 @@ class ScoreCalibrator(Calibrator):
             return self._on_dask(X, method, context)
         if hasattr(X, "columns") and len(X.columns) and library_of(X) in ("pandas", "polars"):
             validate_data(self, X, reset=False, skip_check_array=True)
-        kind, codes = kind_of(X), self._codes(context)
-        values = kind.array(X)
+        its_format, codes = format_of(X), self._codes(context)
+        values = its_format.array(X)
         # An array in a file is read in parts.
         in_file = isinstance(values, np.memmap) or library_of(values) in ("zarr", "h5py")
         starts = range(0, values.shape[0], _READ) if in_file else (0,)
@@ -386,7 +386,7 @@ class ScoreCalibrator(Calibrator):
             names = self.labels_ if result.shape[1] == 2 else nw.from_native(X).columns[:1]
             first = nw.nth(0)
             X = nw.from_native(X).select(*(first.alias(str(name)) for name in names)).to_native()
-        return kind.back(result, X, -1)
+        return its_format.back(result, X, -1)
 
     def _on_block(self, X: Any, method: str, codes: np.ndarray | None, first_row: int = 0) -> Any:
         values, scores = self._read_scores(X, first_row)
@@ -450,7 +450,7 @@ class ScoreCalibrator(Calibrator):
             X, *rest = block if isinstance(block, tuple | list) else (block,)
             result = self._on_block(X, "predict_proba", self._codes(find_context(rest)), first_row)
             first_row += len(result)
-            yield kind_of(X).back(result, X, -1)
+            yield format_of(X).back(result, X, -1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """`Calibrator.score` of scores."""

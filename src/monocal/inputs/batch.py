@@ -23,7 +23,7 @@ from ..arrays import Array, array_namespace, is_dask, is_torch, to_numpy
 from ..errors import InputError, option
 from .context import ContextReader, check_context_rows
 from .files import BlockLogits, FileLogits, check_out, has_parts, is_blocks, is_large_file
-from .formats import PLAIN, ClassDim, as_array, column_names, in_dims_of, kind_of, library_of, named_columns
+from .formats import PLAIN, ClassDim, as_array, column_names, format_of, in_dims_of, library_of, named_columns
 from .layout import ROWS, Flat, GatheredRows, Layout
 from .names import by_column
 from .reader import ArraySource, OutOfCore, Reader, RowMap, Source
@@ -55,7 +55,7 @@ class Batch:
         self.original, self.layout = X, layout
         self.rows, self.names = X, None
         self.dim: ClassDim | None = None
-        self._kind = PLAIN
+        self._format = PLAIN
         self._flat: Flat | None = None
         self._plain = is_plain_rows(X) and layout.class_axis in (-1, 1)
         if not self._plain:
@@ -64,8 +64,8 @@ class Batch:
     def _read(self, X: Any, y: Any, layout: Layout) -> None:
         """The format, the axes and the names of what is no array (n, m) in memory."""
         self.dim = ClassDim.of(X, layout.class_axis)
-        self._kind = kind_of(X)
-        array = self._kind.array(X)
+        self._format = format_of(X)
+        array = self._format.array(X)
         if hasattr(X, "columns") and layout.class_axis not in (-1, 1):
             raise InputError(
                 f"X is a {type(X).__name__}, which has a column for each class, but class_axis is {layout.class_axis}. Turn it "
@@ -138,7 +138,7 @@ class Batch:
 
     def back(self, result: Any) -> Any:
         """A result with the axes of ``X`` in the format of ``X``."""
-        return self._kind.back(result, self.original, self.layout.class_axis)
+        return self._format.back(result, self.original, self.layout.class_axis)
 
     def in_shape(self, result: Any) -> Any:
         """The result for all rows, (n, m) or (n,), with the axes of ``X``."""

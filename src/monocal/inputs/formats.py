@@ -1,6 +1,6 @@
 """What people have rows in, and what they get back: the same format. One table, `FORMATS`.
 
-    kind.array(x)  ->  an array of numpy or torch, or one in a file        kind.back(values, x, axis)  ->  in the format of x
+    format.array(x)  ->  an array of numpy or torch, or one in a file        format.back(values, x, axis)  ->  in the format of x
 
 A format is recognised by the module that its type comes from, so that no library is imported to ask. Frames and series of pandas,
 polars and pyarrow go through narwhals; a column that holds lists is one row each. Numbers of a GPU that are not torch's, and
@@ -33,21 +33,21 @@ class Format(NamedTuple):
     back: Callable[[Any, Any, int], Any]
 
 
-def kind_of(x: Any) -> Format:
+def format_of(x: Any) -> Format:
     """How things of the type of ``x`` are read and written."""
     type_: Any = type(x)
-    return PLAIN if type_ is np.ndarray else _kind_of(type_)
+    return PLAIN if type_ is np.ndarray else _format_of_type(type_)
 
 
 @cache
-def _kind_of(type_: Any) -> Format:
+def _format_of_type(type_: Any) -> Format:
     library = type_.__module__.partition(".")[0]
     return FORMATS.get((library, type_.__name__)) or FORMATS.get((library, "")) or PLAIN
 
 
 def as_array(x: Any) -> Any:
     """``x`` as something that the package works on; what is that already stays."""
-    return kind_of(x).array(x)
+    return format_of(x).array(x)
 
 
 def _as_it_is(values: Any, x: Any, axis: int) -> Any:

@@ -33,7 +33,7 @@ from ..parallel import available_threads, block_rows, map_in_order, parallel_map
 from .context import ContextReader, check_context_rows
 from .layout import ROWS, Layout
 from .validation import (
-    Given,
+    CheckedMatrix,
     check_label_available,
     check_labels,
     check_logits,
@@ -117,7 +117,7 @@ class Reader:
     context: ContextReader | None = None
     layout: Layout = ROWS
 
-    def values(self, X: Any, first_row: int = 0) -> Given:
+    def values(self, X: Any, first_row: int = 0) -> CheckedMatrix:
         """Checked values in the caller's library. Rows may be a part of more that begins at ``first_row``."""
         if self.input == "probabilities":
             return check_probabilities(X, first_row=first_row)
@@ -158,7 +158,7 @@ class Reader:
         check_context_rows(context, n, begin)
         return learnt, Checked(logits, labels, weight, context)
 
-    def without(self, matrix: Given, ignored: np.ndarray) -> Given:
+    def without(self, matrix: CheckedMatrix, ignored: np.ndarray) -> CheckedMatrix:
         """The same rows with something harmless where they are ignored: whatever stood there, it is not looked at."""
         values = matrix.values
         xp = array_namespace(values)

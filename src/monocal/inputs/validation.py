@@ -31,7 +31,7 @@ from ..errors import InputError, InputTypeError, option, warn
 from .formats import as_array
 
 
-class Given(NamedTuple):
+class CheckedMatrix(NamedTuple):
     """Checked values, the machine epsilon of the type they came in, the type of results; whether all are known to be finite."""
 
     values: Array
@@ -40,14 +40,14 @@ class Given(NamedTuple):
     finite: bool = False
 
 
-def read_matrix(x: Any, name: str = "X") -> Given:
+def read_matrix(x: Any, name: str = "X") -> CheckedMatrix:
     """A two-dimensional floating-point array (n, m) from whatever the caller has; what was read already stays as it is."""
-    if isinstance(x, Given):
+    if isinstance(x, CheckedMatrix):
         return x
     if (
         type(x) is np.ndarray and x.ndim == 2 and x.size and x.dtype in _EPS
     ):  # the short way, for many small calls
-        return Given(x, _EPS[x.dtype], x.dtype)
+        return CheckedMatrix(x, _EPS[x.dtype], x.dtype)
     values, eps = read_floats(x, name)
     if values.ndim != 2:
         scores = (
@@ -62,7 +62,7 @@ def read_matrix(x: Any, name: str = "X") -> Given:
         raise InputError(
             f"{name}: found array with 0 {what} (shape={tuple(values.shape)}) while a minimum of 1 is required."
         )
-    return Given(values, eps, x.dtype if values is not x and _is_bfloat16(x) else values.dtype)
+    return CheckedMatrix(values, eps, x.dtype if values is not x and _is_bfloat16(x) else values.dtype)
 
 
 # Numbers that Python adds up before an array operation has begun.
@@ -77,7 +77,7 @@ def sum_of_all(z: Array) -> Array:
 
 def check_logits(
     x: Any, name: str = "X", first_row: int = 0, total: Callable[[Array], float] | None = None
-) -> Given:
+) -> CheckedMatrix:
     """Logits (n, m): no NaN, no +inf, at least one finite value a row; ``-inf`` marks a class as not available.
 
     Rows may be a part of more: the first has number ``first_row`` in messages. There may be a faster way to their ``total``.
@@ -94,7 +94,9 @@ def check_logits(
     return matrix._replace(finite=math.isfinite(sum_) or _refuse_rows(z, name, first_row))
 
 
-def read_logits(x: Any, name: str = "X", first_row: int = 0) -> tuple[Given, Callable[[], object] | None]:
+def read_logits(
+    x: Any, name: str = "X", first_row: int = 0
+) -> tuple[CheckedMatrix, Callable[[], object] | None]:
     """Logits as they come, and their check where a device is better asked later: before anything made of them is given away.
 
     The sum that it looks at is under way by then: who first gives a device more to do need not wait for it.
@@ -119,7 +121,7 @@ def _refuse_rows(z: Array, name: str, first_row: int) -> bool:
 
 def check_probabilities(
     x: Any, name: str = "X", first_row: int = 0, advice: str = "For logits use input='logits'."
-) -> Given:
+) -> CheckedMatrix:
     """Probabilities (n, m): non-negative rows that sum to one."""
     matrix = read_matrix(x, name)
     check_probability_rows(matrix.values, matrix.eps, name, first_row, advice)

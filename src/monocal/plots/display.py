@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 from .. import errors
 from ..arrays import to_numpy
 from ..errors import InputError
-from ..inputs.formats import kind_of
+from ..inputs.formats import format_of
 from ..inputs.validation import check_logits
 
 BEFORE, AFTER, BAND, LINE, GRID = "#b5482a", "#1f6fa8", "#8a8f98", "#555a63", "#d9dce1"
@@ -105,7 +105,7 @@ def before_probabilities(estimator: Any, X: Any) -> Any:
     if len(shape) == 1 or shape[1:] == (1,):
         return expit(np.asarray(to_numpy(X), dtype=np.float64).reshape(-1))
     p = softmax(to_numpy(check_logits(X).values).astype(np.float64), axis=1)
-    return kind_of(X).back(p, X, -1)  # with the names that labels may go by
+    return format_of(X).back(p, X, -1)  # with the names that labels may go by
 
 
 # Axes.
