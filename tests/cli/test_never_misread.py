@@ -368,11 +368,20 @@ def test_the_report_on_many_labels_has_a_row_for_each(run: Run, test: list[str])
     page = Path("r.html").read_text()
     for text in (result["verdict"]["headline"].partition(";")[0], "calibrator.json", *"abc"):
         assert text in page
-    assert (
-        "groups: of many labels" in run("report", "a.csv", "--groups", "y_a", "-o", "s.html", code=1).stderr
-    )
-    with pytest.raises(TypeError, match="unexpected option 'calibrators'"):
-        mc.write_report("s.html", mc.read("a.csv"), calibrators=None)
+
+
+def test_options_of_classes_are_refused_for_many_labels(run: Run) -> None:
+    many().assign(w=1.0).to_csv("a.csv", index=False)
+    for command, options in {
+        "evaluate": "--groups y_a,--metrics nll,--decompose,--all,--explain,--weights-name w,--n-boot 9",
+        "report": "--groups y_a,--all,--no-compare,--time-limit 9",
+    }.items():
+        out = ["-o", "r.html"] if command == "report" else []
+        for option in options.split(","):
+            error = run(command, "a.csv", *out, *option.split(), code=1).stderr
+            assert f"leave out {option.split()[0]}," in error, error
+    seeds = [run("evaluate", "a.csv", "--seed", seed, "--json").stdout for seed in ("0", "0", "1")]
+    assert seeds[0] == seeds[1] != seeds[2]
 
 
 def test_one_label_out_of_many_columns_is_a_class(run: Run) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import softmax
 
@@ -359,3 +360,21 @@ def test_without_matplotlib_the_page_has_no_charts_and_says_so(sets, report, mon
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(mc.MissingExtraError, match=r"monocal\[cli\]"):
         report.to_html()
+
+
+@pytest.mark.parametrize("frames", [False, True])
+def test_columns_are_matched_by_name(frames):
+    names = np.array(["a", "b", "c"])
+    data = mc.data.synthetic(300, 3)
+    values, order = data.values + np.array([2.0, 0.0, -1.0]), np.array([1, 2, 0])
+    sets = [
+        LogitsSet(values[:, places], np.argsort(places)[data.labels], class_names=tuple(names[places]))
+        for places in (np.arange(3), order)
+    ]
+    if frames:
+        sets = [
+            (pd.DataFrame(s.values, columns=s.class_names), np.array(s.class_names)[s.labels]) for s in sets
+        ]
+    options = {"calibrator": mc.VectorScaling(), "methods": False, "n_boot": 0}
+    same, swapped = (collect(sets[0], test, **options).after.evaluation for test in sets)
+    assert swapped["nll"].value == pytest.approx(same["nll"].value)

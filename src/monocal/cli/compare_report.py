@@ -11,7 +11,7 @@ import typer
 
 from ..errors import InputError
 from .fit_apply import make
-from .options import Reading, find_groups, reads
+from .options import Reading, find_groups, reads, refuse_for_many_labels
 from .output import (
     check_extension,
     check_not_read,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _SHOWN = ("nll", "ece", "brier", "accuracy")
 _SHOWN_OF_TWO = ("nll", "positive_ece", "brier", "accuracy")
 _WITH_INTERVAL = ("nll", "ece", "positive_ece")
+_TIME_LIMIT = 60.0  # seconds, of a report
 # Columns that a narrow terminal does not show, the first to go first.
 _DROPPED = ("ECE, 95 %", "fit, s", "Brier", "accuracy", "NLL, 95 %", "rows re-ordered", "ECE")
 
@@ -166,7 +167,7 @@ def report(
     title: str | None = None,
     compare: bool = True,
     everything: bool = False,
-    time_limit: float = 60.0,
+    time_limit: float = _TIME_LIMIT,
     force: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -185,8 +186,18 @@ def report(
     check_extension(out, ".html", ".htm")
     check_not_read(out, path, test, calibrator, reading.labels)
     cal, judge = reading.read_both(path, test, many_labels=True)
+    options: dict[str, Any] = {}
+    if cal.many_labels:
+        unused = {"--groups": groups, "--all": everything, "--no-compare": not compare}
+        refuse_for_many_labels(path, unused | {"--time-limit": time_limit != _TIME_LIMIT})
+    else:
+        by = groups and find_groups(groups, judge or cal, test or path, reading.group)
+        options = {
+            "methods": (everything or None) if compare else False,
+            "groups": by,
+            "time_limit": time_limit,
+        }
     model = load(calibrator) if calibrator else make(method, cal) if method else None
-    by = groups and find_groups(groups, judge or cal, test or path, reading.group)
     begun, steps = (
         count(),
         3 + (len(default_methods(cal.kind, cal.n_classes, networks=everything)) if compare else 0),
@@ -197,12 +208,10 @@ def report(
             cal,
             judge,
             calibrator=model,
-            methods=(everything or None) if compare else False,
             title=title,
-            groups=by,
-            time_limit=time_limit,
             on_step=lambda text: update(next(begun), text[:1].upper() + text[1:]),
             force=force,
+            **options,
         )
     if as_json:
         print_json({"report": out, **page.to_dict()})

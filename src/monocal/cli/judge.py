@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..errors import InputError
-from .options import Kind, Reading, context_for, find_groups, reads
+from .options import Kind, Reading, context_for, find_groups, reads, refuse_for_many_labels
 from .output import (
     CHECK_FAILED,
     check_extension,
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from ..io import LogitsSet
     from ..metrics import Evaluation, Floor, GroupEvaluation, LabelShiftTest, OrderAudit
+
+_N_BOOT = 200
 
 
 def _sides(
@@ -60,7 +62,7 @@ def evaluate(
     decompose: bool = False,
     groups: str | None = None,
     context: str | None = None,
-    n_boot: int = 200,
+    n_boot: int = _N_BOOT,
     seed: int = 0,
     as_json: bool = False,
 ) -> None:
@@ -75,7 +77,15 @@ def evaluate(
 
     data, sides = _sides(reading, path, calibrator, context, many_labels=True)
     if data.many_labels:
-        return _print_labels(data, sides, as_json, path, calibrator)
+        unused: dict[str, Any] = {
+            "--groups": groups,
+            "--metrics": metrics,
+            "--decompose": decompose,
+            "--context": context,
+        }
+        unused |= {"--all": everything, "--explain": explain, "--n-boot": n_boot != _N_BOOT}
+        refuse_for_many_labels(path, unused | {"--weights-name": reading.weights_name})
+        return _print_labels(data, sides, as_json, path, calibrator, seed)
     names = [name.strip() for name in metrics.split(",")] if metrics else None
     if names is None and not as_json:
         names = metrics_to_show(data.n_classes, everything)
@@ -201,7 +211,12 @@ def _shift_since_fit(calibrator: Path, data: LogitsSet) -> LabelShiftTest | None
 
 
 def _print_labels(
-    data: LogitsSet, sides: dict[str, np.ndarray], as_json: bool, path: Path, calibrator: Path | None
+    data: LogitsSet,
+    sides: dict[str, np.ndarray],
+    as_json: bool,
+    path: Path,
+    calibrator: Path | None,
+    seed: int,
 ) -> None:
     """Each of many labels, the mean over labels, and which are off beyond chance."""
     from scipy.special import expit
@@ -213,6 +228,7 @@ def _print_labels(
             expit(values) if data.kind == "logits" and side != "after" else values,
             data.labels,
             names=data.class_names,
+            random_state=seed,
         )
         for side, values in sides.items()
     }

@@ -388,6 +388,13 @@ class Reading:
         return ordered
 
 
+def refuse_for_many_labels(path: Path, options: Mapping[str, Any]) -> None:
+    """Options of which one is given are refused: files of many labels have no use for them."""
+    given = [flag for flag, value in options.items() if value]
+    if given:
+        raise InputError(f"{path} holds many labels: leave out {' '.join(given)}, which is for classes only.")
+
+
 def _listed(names: str | None) -> str | list[str] | None:
     """Names with commas between, of which a single one stays a name."""
     parts = [] if names is None else names.split(",")

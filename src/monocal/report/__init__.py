@@ -44,7 +44,7 @@ def write_report(
     force : bool
         Replace an existing file instead of refusing.
     **options
-        Of `collect`: the calibrator, methods, groups and others.
+        Of `collect`: the calibrator, methods, groups and others; of many labels calibrator, title, seed and on_step.
 
     Returns
     -------

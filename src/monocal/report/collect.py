@@ -249,6 +249,8 @@ def collect(
     step = on_step or (lambda text: None)
     cal = as_set(cal, "cal", kind)
     test = None if test is None else as_set(test, "test", cal.kind)
+    template, fitted = template_of(calibrator, cal)
+    cal, test = in_one_order(cal, test, template if fitted else None)
     trial = Trial.of(cal, test, seed)
     if isinstance(groups, str) and groups == PREDICTED:
         groups = None  # they are always shown
@@ -256,7 +258,6 @@ def collect(
         read_groups(groups, len(trial.labels))  # refuses before the work, not after it
     if n_boot is None:
         n_boot = int(np.clip(_DRAWN_ROWS // len(trial.labels), 100, 500))
-    template, fitted = template_of(calibrator, cal)
 
     judged = comparison = None
     if template is not None:
@@ -302,7 +303,7 @@ def collect(
         n_cal=cal.n_samples,
         n_judged=len(trial.labels),
         n_classes=cal.n_classes,
-        judged_how=_how(trial, fitted, test is not None),
+        judged_how=how_judged(len(trial.labels), fitted, test is not None),
         before=sides[0],
         after=sides[1],
         changes=_changes(trial, both, level),
@@ -322,7 +323,7 @@ def collect(
         fingerprint=persistence.fingerprint(cal.values, cal.labels),
         versions=versions(),
         created=now(),
-        notes=tuple(dict.fromkeys(note for one in (cal, test) if one is not None for note in notes_of(one))),
+        notes=notes_of(cal, test),
     )
 
 
@@ -413,17 +414,28 @@ def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:
     return {name: paired_difference(new[name], old[name], level) for name in METRICS if name in old}
 
 
-def notes_of(data: LogitsSet) -> list[str]:
-    """What to know of a set."""
-    unused = data.weights is not None
-    return [
-        *data.notes,
-        *(["the weights of the rows are not used: every row counts alike"] if unused else []),
-    ]
+def in_one_order(cal: LogitsSet, test: LogitsSet | None, fitted: Any) -> tuple[LogitsSet, LogitsSet | None]:
+    """Both with the columns, by name, as those of the fitted calibrator; without one, the test set as ``cal``."""
+    names = getattr(fitted, "feature_names_in_", None)
+    if names is None or len(names) != cal.n_classes:
+        names = cal.class_names or ()
+    names = tuple(map(str, names)) or None
+    return cal.in_order_of(names), test and test.in_order_of(names)
 
 
-def _how(trial: Trial, fitted: bool, tested: bool) -> str:
-    n = f"{len(trial.labels):,}"
+def notes_of(*sets: LogitsSet | None) -> tuple[str, ...]:
+    """What to know of these sets."""
+    notes: list[str] = []
+    for data in filter(None, sets):
+        notes += data.notes
+        if data.weights is not None:
+            notes.append("the weights of the rows are not used: every row counts alike")
+    return tuple(dict.fromkeys(notes))
+
+
+def how_judged(rows: int, fitted: bool, tested: bool) -> str:
+    """On which rows the figures are."""
+    n = f"{rows:,}"
     if tested and fitted:
         return f"The calibrator came fitted; all figures are of the {n} rows of the test set."
     if tested:
@@ -433,7 +445,7 @@ def _how(trial: Trial, fitted: bool, tested: bool) -> str:
             f"The calibrator came fitted and there is no test set: all figures are of the {n} rows given. If it was fitted on "
             "them, they flatter it."
         )
-    folds = min(FOLDS, len(trial.labels))
+    folds = min(FOLDS, rows)
     return (
         f"There is no test set, so the figures come from {folds}-fold cross-validation: each of the {n} rows was judged by a "
         f"calibrator fitted on the other {folds - 1} fold{'s' if folds > 2 else ''}. The calibrator described below was fitted "

@@ -11,19 +11,19 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
+from ..arrays import to_numpy
 from ..calibrators import MultilabelMCCT
 from ..data import LogitsSet
-from ..errors import InputError
+from ..errors import InputError, InputTypeError
+from ..inputs.names import listing
+from ..inputs.validation import read_numbers
 from ..metrics import LabelEvaluation, evaluate_labels
 from ..metrics.units import count, from_to, number, percent
 from ..plots import ReliabilityDisplay, reliability_curve
-from .collect import notes_of, now, saved_calibrator, template_of, versions
+from .collect import how_judged, in_one_order, notes_of, now, saved_calibrator, template_of, versions
 from .page import file_to_save, render, section, svg
 from .sentences import ENOUGH, Verdict
 from .trial import FOLDS
-
-# Options of `collect` for diagrams of one label and for the comparison of methods.
-_UNUSED = {"methods", "kind", "n_bins", "n_boot", "level", "time_limit"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class LabelReport:
     calibrator : MultilabelMCCT
     saved : str or None
         It as JSON.
+    notes : tuple of str
 
     Examples
     --------
@@ -66,6 +67,7 @@ class LabelReport:
     after: LabelEvaluation
     calibrator: Any
     saved: str | None
+    notes: tuple[str, ...]
 
     @property
     def versions(self) -> dict[str, str]:
@@ -167,57 +169,94 @@ class LabelReport:
             ("versions", ", ".join(f"{name} {version}" for name, version in self.versions.items())),
         ]
         tables = [("Settings", ("setting", "value"), settings, None), ("Origin", ("", ""), facts, None)]
-        return section("Where this comes from", notes_of(self.cal), tables=tables)
+        return section("Where this comes from", list(self.notes), tables=tables)
 
 
 def collect_labels(
     cal: LogitsSet,
-    test: LogitsSet | None = None,
+    test: Any = None,
     *,
     calibrator: Any = None,
     title: str | None = None,
     seed: int = 0,
-    groups: Any = None,
     on_step: Callable[[str], None] | None = None,
-    **unused: Any,
+    **others: Any,
 ) -> LabelReport:
-    """Fit and judge; options are those of `collect`, some of which have no effect here."""
-    if unknown := unused.keys() - _UNUSED:
-        raise TypeError(f"write_report() got an unexpected option {min(unknown)!r}")
-    if groups is not None:
-        raise InputError("groups: of many labels there are none; report on the columns of one label.")
+    """Fit and judge; options are those of `collect`, without those of classes and of the comparison of methods."""
+    if others:
+        raise InputTypeError(
+            f"write_report: of many labels it takes calibrator, title, seed and on_step, not {listing(others)}."
+        )
+    cal = _checked(cal, "cal", cal)
+    test = None if test is None else _checked(test, "test", cal)
     template, fitted = template_of(calibrator, cal)
     template = MultilabelMCCT(input=cal.kind) if template is None else template
     if not isinstance(template, MultilabelMCCT):
         raise InputError(f"calibrator: many labels take a MultilabelMCCT, got {type(template).__name__}.")
+    cal, test = in_one_order(cal, test, template if fitted else None)
     if on_step is not None:
         on_step("fitting")
-    model = template if fitted else clone(template).fit(cal.values, cal.labels, cal.weights)
+    model = template if fitted else clone(template).fit(cal.values, cal.labels)
     judged = cal if test is None else test
-    assert cal.labels is not None
-    assert judged.labels is not None
     if test is not None or fitted:
         after = model.predict_proba(judged.values)
-        how = f"All figures are of {count(judged.n_samples)} rows{' of the test set' if test is not None else ''}."
     else:
-        after = np.empty(cal.values.shape)
-        for rows, others in KFold(FOLDS, shuffle=True, random_state=seed).split(cal.values):
-            weights = None if cal.weights is None else cal.weights[rows]
-            fold = clone(template).fit(cal.values[rows], cal.labels[rows], weights)
-            after[others] = fold.predict_proba(cal.values[others])
-        how = f"There is no test set, so the figures come from {FOLDS}-fold cross-validation."
+        after = _cross_validated(template, cal, seed)
     before = expit(judged.values) if judged.kind == "logits" else np.asarray(judged.values)
     sides = [
         evaluate_labels(p, judged.labels, names=cal.class_names, random_state=seed) for p in (before, after)
     ]
     return LabelReport(
         title=title or f"Calibration of {cal.name if cal.name != 'data' else 'your data'}",
-        judged_how=how,
+        judged_how=how_judged(judged.n_samples, fitted, test is not None),
         cal=cal,
-        labels=judged.labels,
+        labels=np.asarray(judged.labels),
         probabilities=(before, after),
         before=sides[0],
         after=sides[1],
         calibrator=model,
         saved=saved_calibrator(model, cal, fitted, sides[1]),
+        notes=notes_of(cal, test),
     )
+
+
+def _checked(rows: Any, name: str, cal: LogitsSet) -> LogitsSet:
+    """A set of many labels, from one or from a pair of arrays, with labels and of the kind and the size of ``cal``."""
+    if not isinstance(rows, LogitsSet):
+        if not isinstance(rows, tuple | list) or len(rows) != 2 or any(hasattr(x, "columns") for x in rows):
+            raise InputError(
+                f"{name}: expected a LogitsSet (of a frame, see monocal.read) or a pair of arrays (values, labels), got "
+                f"{type(rows).__name__}"
+            )
+        values, labels = (
+            to_numpy(read_numbers(x, f"{what} of {name}", "one number for each label"))
+            for x, what in zip(rows, ("values", "labels"), strict=True)
+        )
+        rows = LogitsSet(values, labels, cal.kind, many_labels=True)
+    if rows.labels is None:
+        raise InputError(
+            f"{name}: it has no labels, and calibration is judged by them: give labels of shape (n, L)."
+        )
+    shape = np.shape(rows.values)
+    if (
+        len(shape) != 2
+        or (rows.kind, shape[1]) != (cal.kind, cal.n_classes)
+        or np.shape(rows.labels) != shape
+    ):
+        raise InputError(
+            f"{name}: expected {cal.kind} and labels of shape (n, {cal.n_classes}) as in the calibration set, got {rows.kind} "
+            f"of shape {shape} and labels of shape {np.shape(rows.labels)}."
+        )
+    return rows
+
+
+def _cross_validated(template: MultilabelMCCT, cal: LogitsSet, seed: int) -> np.ndarray:
+    """Probabilities of every row by a calibrator fitted on the other folds."""
+    assert cal.labels is not None
+    if cal.n_samples < 2:
+        raise InputError("cal: one row cannot be split: give a test set, or at least two rows")
+    after = np.empty(cal.values.shape)
+    for rows, others in KFold(min(FOLDS, cal.n_samples), shuffle=True, random_state=seed).split(cal.values):
+        fold = clone(template).fit(cal.values[rows], cal.labels[rows])
+        after[others] = fold.predict_proba(cal.values[others])
+    return after

@@ -19,7 +19,8 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from ..arrays import to_numpy
 from ..data import LogitsSet
 from ..errors import InputError
-from ..inputs.names import by_column
+from ..inputs.formats import class_names
+from ..inputs.names import by_column, classes_of
 from ..inputs.validation import check_choice, check_labels, check_logits, check_probabilities
 from ..metrics import OrderAudit, order_audit
 from ..workers import Worker, WorkerDied, packed
@@ -165,8 +166,8 @@ def as_set(rows: Any, name: str, kind: str = "logits") -> LogitsSet:
             raise InputError(
                 f"{name}: expected a LogitsSet (see monocal.read) or a pair (values, labels), got {type(rows).__name__}"
             )
-        labels = by_column(rows[1], rows[0], name=f"labels of {name}")
-        rows = LogitsSet(rows[0], labels, kind, "data")  # type: ignore[arg-type]  # the kind is checked below
+        labels, names = by_column(rows[1], rows[0], name=f"labels of {name}"), class_names(rows[0])
+        rows = LogitsSet(rows[0], labels, kind, class_names=names and classes_of(names))  # type: ignore[arg-type]  # see below
     check_choice(rows.kind, f"kind of {name}", ("logits", "probabilities"))
     check = check_probabilities if rows.kind == "probabilities" else check_logits
     values = to_numpy(check(rows.values, name).values)
