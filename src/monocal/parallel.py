@@ -172,7 +172,7 @@ _others = _Others()
 
 
 def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> list[T]:
-    """``[function(x) for x in items]`` on threads (unless ``serial``), with BLAS held to one thread each."""
+    """``[function(x) for x in items]`` on threads (unless ``serial``), each with BLAS on one thread; one item is not threaded."""
     if len(items) == 1:
         return [function(items[0])]
     results: dict[int, T] = {}

@@ -8,7 +8,7 @@
     groups that differ                   the method above with the groups as its ``context``
 
 The answer depends on the calibration rows alone, on neither other methods nor the time at hand. `monocal fit` without a method,
-`monocal compare`, `monocal report` and `CalibratedClassifier()` therefore lead to the same method on the same rows, but that
+`monocal compare`, `monocal report` and `CalibratedClassifier()` therefore lead to the same method on the same rows, except that
 `CalibratedClassifier()` keeps the order (``keep_order``) also where it is the obstacle.
 """
 

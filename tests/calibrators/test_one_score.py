@@ -121,3 +121,13 @@ def test_they_are_listed():
 
     assert isinstance(find_method("binary")[1], mc.BinaryMCCT)
     assert isinstance(find_method("venn-abers")[1], mc.VennAbers)
+
+
+def test_a_fit_that_fails_leaves_isotonic_regression_of_one_score_as_it_was() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=200)
+    model = mc.IsotonicCalibration().fit(scores, (scores > rng.normal(size=200)).astype(int))
+    before = model.predict_proba(scores)
+    with pytest.raises(mc.InputError):
+        model.fit(np.full((10, 3), np.nan), np.zeros(10, dtype=int))
+    np.testing.assert_array_equal(model.predict_proba(scores), before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import monocal as mc
 from monocal.calibrators.updating import old_labels
@@ -25,6 +26,8 @@ def test_few_rows_stay_near_the_old_and_many_leave_it(method):
     before = old.predict_proba(shifted)
     few = method().fit(shifted[:40], NEW.labels[:40], start=old).predict_proba(shifted)
     many = method().fit(shifted, NEW.labels, start=old, start_rows=50).predict_proba(shifted)
+    at_once = method().fit_transform(shifted, NEW.labels, start=old, start_rows=50)
+    np.testing.assert_allclose(softmax(at_once, axis=1), many, atol=1e-6)
     assert distance(few, before) < 0.35 * distance(few, alone)
     assert distance(many, alone) < 0.1 * distance(many, before)
 

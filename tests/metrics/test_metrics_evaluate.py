@@ -285,11 +285,11 @@ def test_rows_with_two_classes_on_top_are_named():
     for probs in (votes, nudged, nudged.astype(np.float32)):
         result = mc.evaluate(probs, labels, metrics="ece")
         assert result.near_ties > 0.1
-        assert "two classes share the top but for rounding" in str(result)
+        assert "two classes are tied at the top up to rounding" in str(result)
     images = mc.evaluate(
         nudged.T.reshape(1, 3, 20, 25), labels.reshape(1, 20, 25), metrics="ece", class_axis=1
     )
     assert images.near_ties == mc.evaluate(nudged, labels).near_ties
     smooth = mc.evaluate(generator.dirichlet(np.ones(3), 500), labels, metrics="ece")
     assert smooth.near_ties == 0
-    assert "two classes share" not in str(smooth)
+    assert "two classes are tied" not in str(smooth)

@@ -55,7 +55,7 @@ from .state import expect
 
 # Scales of groups stay within these bounds.
 LOWEST, HIGHEST = 0.02, 50.0
-# Of the first stage's shrinkage; chosen by cross-validation on calibration parts (benchmarks/conditional_search.py).
+# Of the first stage's shrinkage; chosen by cross-validation on calibration parts of real sets.
 _SHARE = 0.75
 # The variance of scales by class where they are asked for, whatever the evidence: they differ by 5 %.
 _ASKED_VARIANCE = 0.05**2

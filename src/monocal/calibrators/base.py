@@ -215,9 +215,19 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             raise
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None) -> Any:
+    def fit_transform(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        context: Any = None,
+        *,
+        start: Any = None,
+        start_rows: float = START_ROWS,
+    ) -> Any:
         """`fit`, then `transform` of the same rows; parameters are those of `fit`."""
-        return self.fit(X, y, sample_weight, context).transform(X, context=context)
+        self.fit(X, y, sample_weight, context, start=start, start_rows=start_rows)
+        return self.transform(X, context=context)
 
     def _checked_fit(
         self, X: Any, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float

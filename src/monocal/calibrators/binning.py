@@ -449,8 +449,9 @@ class IsotonicCalibration(ProbabilityCalibrator):
     ) -> Self:
         """`Calibrator.fit`, or that of one score."""
         if not _is_one_score(X, y):
+            super().fit(X, y, sample_weight, context, start=start, start_rows=start_rows)
             self.__dict__.pop("one_score_", None)
-            return super().fit(X, y, sample_weight, context, start=start, start_rows=start_rows)
+            return self
         one = ScoreIsotonic(input=self.input)
         self.one_score_ = one.fit(X, y, sample_weight, context, start=start, start_rows=start_rows)
         self.n_features_in_ = one.n_features_in_

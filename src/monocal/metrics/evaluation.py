@@ -56,9 +56,9 @@ class Evaluation:
         Coverage the intervals aim at.
     groups : GroupEvaluation or None
         Calibration of each group, where groups were given.
-    near_ties : float
+    near_ties : float or None
         Share of the rows (of some 2,000 that are looked at) whose two largest probabilities differ by a millionth of themselves
-        at most. A map by ranks may jump there; from 1 % on it is shown.
+        at most. A map by ranks may jump there; from 1 % on it is shown. None for Dask arrays and files, where it is not computed.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Evaluation:
     n_boot: int = 0
     level: float = 0.95
     groups: GroupEvaluation | None = None
-    near_ties: float = 0.0
+    near_ties: float | None = None
 
     def __getitem__(self, name: str) -> Estimate:
         try:
@@ -117,6 +117,7 @@ class Evaluation:
             "n_classes": self.n_classes,
             "n_boot": self.n_boot,
             "level": self.level,
+            "near_ties": self.near_ties,
             "metrics": {
                 name: {"value": e.value, "low": e.low, "high": e.high}
                 | ({"reason": e.reason} if e.reason else {})
@@ -151,10 +152,10 @@ class Evaluation:
     def __repr__(self) -> str:
         width = max(map(len, self.estimates))
         lines = [self._head, *(f"  {name:<{width}}  {e}" for name, e in self.estimates.items())]
-        if self.near_ties >= _MANY_TIES:
+        if self.near_ties is not None and self.near_ties >= _MANY_TIES:
             lines.append(
-                f"In {self.near_ties:.0%} of the rows two classes share the top but for rounding: which comes first decides what "
-                "MCCT and ConditionalMCCT do (docs/guarantees.md, jumps at ties)."
+                f"In {self.near_ties:.0%} of the rows two classes are tied at the top up to rounding: which comes first decides "
+                "what MCCT and ConditionalMCCT do."
             )
         return "\n".join(lines if self.groups is None else [*lines, "", str(self.groups)])
 
