@@ -7,6 +7,7 @@ import sys
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
@@ -397,3 +398,9 @@ def test_a_display_as_svg_for_a_page(fitted, pyplot):
     assert svg.count("<title>") == bins
     assert "mean confidence" in svg
     assert to_svg(display, "Reliability <before & after>", overlay=True) == svg
+
+
+@pytest.mark.parametrize("column", [list, np.array, pd.Series])
+def test_labels_in_place_of_probabilities_are_called_so(column):
+    with pytest.raises(mc.InputError, match="such as 'no': give the labels first"):
+        mc.ReliabilityDisplay.from_predictions([0.1, 0.7], column(["no", "yes"]))

@@ -38,7 +38,7 @@ _METRICS = ("accuracy", "nll", "brier", "ece")
 _METRICS_OF_TWO = ("accuracy", "nll", "positive_brier", "positive_ece")  # of P(class 1)
 _MOST_ROWS, _MOST_NUMBERS = 10_000, 5_000_000  # in folds that are held out
 # What users of scikit-learn call methods for one score.
-_NAMES_OF_SKLEARN = {"sigmoid": "platt", "plattscaling": "platt"}
+_NAMES_OF_SKLEARN = {"sigmoid": "platt", "plattscaling": "platt", "logistic": "platt"}
 
 
 def make(

@@ -63,6 +63,12 @@ def by_name(y_prob: Any, before: Any, name: str | None) -> dict[str, Any]:
     """Probabilities (n, m), or (n,) of class 1, by the title of their curve."""
     if isinstance(y_prob, Mapping):
         return dict(y_prob)
+    one_column = isinstance(y_prob, list) or getattr(y_prob, "ndim", None) == 1
+    if one_column and isinstance(word := next(iter(y_prob), None), str):
+        raise InputError(
+            f"y_prob: expected probabilities, but it holds text such as {str(word)!r}: give the labels first, then the "
+            "probabilities, from_predictions(y_true, y_prob)."
+        )
     return {name or "model": y_prob} if before is None else {"before": before, "after": y_prob}
 
 
