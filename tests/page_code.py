@@ -54,7 +54,7 @@ class Block:
 
 def blocks(text: str) -> list[Block]:
     """What stands in a page, in order. A ``text`` block straight after another belongs to it."""
-    found: list[Block] = []
+    result: list[Block] = []
     reason, end = "", -1
     for match in BLOCK.finditer(text):
         adjoins = not text[end : match.start()].strip() if end >= 0 else False
@@ -64,12 +64,12 @@ def blocks(text: str) -> list[Block]:
             continue
         kind = "set-up" if match["setup"] is not None else match["kind"]
         code = textwrap.dedent(match["setup"] if match["setup"] is not None else match["code"])
-        if kind == "text" and adjoins and found and found[-1].kind in RUN:
-            found[-1].shown, found[-1].shown_at = code, match.span("code")
+        if kind == "text" and adjoins and result and result[-1].kind in RUN:
+            result[-1].shown, result[-1].shown_at = code, match.span("code")
             continue
-        found.append(Block(kind, code, text.count("\n", 0, match.start()) + 1, reason))
+        result.append(Block(kind, code, text.count("\n", 0, match.start()) + 1, reason))
         reason = ""
-    return found
+    return result
 
 
 @dataclass

@@ -24,14 +24,14 @@ SMALL = ("mmlu16_llama-13b", "nncal_cifar10_densenet40", "netcal_cifar10_lenet-5
 def tables(page: str) -> list[dict[str, dict[str, str]]]:
     """Tables of a page: by the first cell of a row, then by column."""
     text = (ROOT / page).read_text(encoding="utf-8").replace("\\_", "_")
-    found = []
+    result = []
     for block in re.findall(r"(?:^\|.*\|$\n?){3,}", text, re.MULTILINE):
         head, _, *rows = (
             [cell.strip() for cell in line.strip("|\n").split(" | ")] for line in block.splitlines()
         )
         head = [cell.strip("| ") for cell in head]
-        found.append({row[0].strip("| "): dict(zip(head, row, strict=False)) for row in rows})
-    return found
+        result.append({row[0].strip("| "): dict(zip(head, row, strict=False)) for row in rows})
+    return result
 
 
 def shown(page: str, row: str, column: str, number: int | None = None) -> str:
@@ -44,8 +44,8 @@ def shown(page: str, row: str, column: str, number: int | None = None) -> str:
 def assert_current(cell: str, value: float, command: str) -> None:
     """Equal to the digit shown, give or take one for another machine's rounding."""
     written = cell.split(" ")[0]
-    room = 10.0 ** -len(written.partition(".")[2])
-    assert abs(float(written) - value) <= 1.01 * room, (
+    tolerance = 10.0 ** -len(written.partition(".")[2])
+    assert abs(float(written) - value) <= 1.01 * tolerance, (
         f"shows {cell}, and it is {value:.6f} now: run  {command}"
     )
 

@@ -71,7 +71,7 @@ def test_every_page_is_in_the_menu_and_in_the_list_of_pages() -> None:
         assert page.name == "index.md" or f"]({page.name})" in overview
 
 
-def found(place: str) -> Any:
+def thing_at(place: str) -> Any:
     module, _, name = place.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name)
@@ -87,7 +87,7 @@ def takes_something(thing: Any) -> bool:
 
 @pytest.mark.parametrize("place", sorted(described()))
 def test_it_says_what_it_takes_and_shows_an_example(place: str) -> None:
-    thing = found(place)
+    thing = thing_at(place)
     if not (inspect.isclass(thing) or inspect.isfunction(thing)):
         return  # a value: its page says what it is
     own = (vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__) or ""

@@ -20,7 +20,7 @@ SOURCE = Path(mc.__file__).parent
 
 def examples_in_docstrings() -> list[Any]:
     """Docstrings with examples, found in the source, so that decorators hide none."""
-    found = []
+    result = []
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)):
@@ -28,8 +28,8 @@ def examples_in_docstrings() -> list[Any]:
                 if re.search(r"^\s*>>> ", text, re.MULTILINE):
                     module = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
                     name = f"{module}:{getattr(node, 'name', '')}"
-                    found.append(pytest.param(module.removesuffix(".__init__"), text, id=name))
-    return found
+                    result.append(pytest.param(module.removesuffix(".__init__"), text, id=name))
+    return result
 
 
 @pytest.mark.parametrize(("module", "text"), examples_in_docstrings())

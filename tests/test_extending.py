@@ -74,10 +74,10 @@ def test_an_engine_is_one_entry(data, monkeypatch):
     expected = mc.MCCT().fit(z, y)
     engine = HalvingEngine()
     monkeypatch.setattr(engines, "ENGINES", [engine, *engines.ENGINES])
-    found = mc.MCCT().fit(z, y)
+    result = mc.MCCT().fit(z, y)
     assert engine.calls > 0
-    assert found.solution_.converged
-    np.testing.assert_allclose(found.predict_proba(z), expected.predict_proba(z), atol=1e-6)
+    assert result.solution_.converged
+    np.testing.assert_allclose(result.predict_proba(z), expected.predict_proba(z), atol=1e-6)
 
 
 class Shards:
@@ -111,7 +111,7 @@ def test_a_kind_of_input_is_one_class(data, tmp_path):
         np.save(tmp_path / f"{k}.npy", z[rows])
     X = Shards(tmp_path / "0.npy", tmp_path / "1.npy")
     for method in (mc.TemperatureScaling, mc.MCCT, mc.ConditionalMCCT):
-        found = method().fit(X, y)
-        np.testing.assert_array_equal(found.predict_proba(X), method().fit(z, y).predict_proba(z))
+        result = method().fit(X, y)
+        np.testing.assert_array_equal(result.predict_proba(X), method().fit(z, y).predict_proba(z))
     with pytest.raises(mc.InputError, match="in memory"):
         mc.HistogramBinning().fit(X, y)

@@ -112,5 +112,5 @@ def test_every_check_can_fail(promise, spoil):
     rows[:3] = rows[:3, :1]
     rng = np.random.default_rng(0)
     assert failures(fitted, Batch(rows), rng)[0] == []
-    found, _ = failures(Broken(fitted, spoil), Batch(rows), rng)
-    assert promise in {failure.promise for failure in found}
+    result, _ = failures(Broken(fitted, spoil), Batch(rows), rng)
+    assert promise in {failure.promise for failure in result}

@@ -25,9 +25,9 @@ def test_real_logits_in_half_precision_half_of_the_rows_masked(make, dtype, shar
     rows = in_form(np.where(hidden, -np.inf, z), dtype)
     batches = np.concatenate([double(cal.predict_proba(rows[i : i + 32])) for i in range(0, len(z), 32)])
     assert_sound(rows, batches, "predict_proba")
-    some = rng.permutation(len(z))[:200]
-    alone = np.concatenate([double(cal.predict_proba(rows[i : i + 1])) for i in some])
-    np.testing.assert_array_equal(batches[some], alone)
+    chosen = rng.permutation(len(z))[:200]
+    alone = np.concatenate([double(cal.predict_proba(rows[i : i + 1])) for i in chosen])
+    np.testing.assert_array_equal(batches[chosen], alone)
 
 
 @pytest.mark.parametrize("m", [1000, 5000])
@@ -80,17 +80,17 @@ def test_argmax_is_kept_in_the_type_of_out(kind, method, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     rows = (rng.normal(size=(500, M)) * 1e-3).astype(np.float32)
     out = np.full(rows.shape, np.nan, dtype=np.float16)
-    given = rows
+    X = rows
     if kind == "memory map":
         monkeypatch.setattr(files, "IN_MEMORY", 0)
         np.save(tmp_path / "rows.npy", rows)
-        given = np.load(tmp_path / "rows.npy", mmap_mode="r")
+        X = np.load(tmp_path / "rows.npy", mmap_mode="r")
     elif kind == "dask":
-        given = pytest.importorskip("dask.array").from_array(rows, chunks=(100, M))
+        X = pytest.importorskip("dask.array").from_array(rows, chunks=(100, M))
     elif kind == "tensor":
-        given = torch.as_tensor(rows)
+        X = torch.as_tensor(rows)
     cal = fitted("MCCT")
-    assert getattr(cal, method)(given, out=out) is out
+    assert getattr(cal, method)(X, out=out) is out
     np.testing.assert_array_equal(out.argmax(axis=1), rows.argmax(axis=1))
     assert_near(double(out), double(getattr(cal, method)(rows)), np.finfo(np.float16).eps)
     huge = np.array([np.arange(M) * 1e5], dtype=np.float32)

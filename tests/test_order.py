@@ -163,10 +163,10 @@ def test_only_minus_infinity_hides_a_class():
     number = np.where(mask, -3e38, z)
     hidden, shown = cal.predict_proba(z), cal.predict_proba(number)
     assert_order_kept(number, shown)
-    some = mask.any(axis=1)
+    masked = mask.any(axis=1)
     assert (shown.max(axis=1) >= hidden.max(axis=1) - 1e-12).all()
-    assert shown[some].max(axis=1).min() > 0.99
-    assert hidden[some].max(axis=1).min() < 0.9
+    assert shown[masked].max(axis=1).min() > 0.99
+    assert hidden[masked].max(axis=1).min() < 0.9
 
 
 @pytest.mark.parametrize("top_k", [None, 3, 5])

@@ -21,8 +21,8 @@ import monocal as mc
 from page_code import NUMBER, PAGES, ROOT, RUN, SHOWN, PageRun, blocks
 
 ALL = {str(page.relative_to(ROOT)): blocks(page.read_text(encoding="utf-8")) for page in PAGES}
-CODE = {page: found for page, found in ALL.items() if any(block.kind in RUN for block in found)}
-NOT_RUN = [(page, block) for page, found in CODE.items() for block in found if block.reason]
+CODE = {page: result for page, result in ALL.items() if any(block.kind in RUN for block in result)}
+NOT_RUN = [(page, block) for page, result in CODE.items() for block in result if block.reason]
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def same(got: str, shown: str, where: str) -> None:
 
 
 def test_every_block_is_of_a_known_kind() -> None:
-    kinds = [(page, block.line, block.kind) for page, found in ALL.items() for block in found]
-    assert [found for found in kinds if found[2] not in (*RUN, *SHOWN, "set-up")] == []
+    kinds = [(page, block.line, block.kind) for page, result in ALL.items() for block in result]
+    assert [result for result in kinds if result[2] not in (*RUN, *SHOWN, "set-up")] == []
 
 
 def test_few_blocks_do_not_run_and_each_says_why() -> None:

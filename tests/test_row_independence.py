@@ -73,13 +73,13 @@ def test_a_place_alone_equals_the_place_among_others(name, dtype, layout):
     places = rows.reshape(*lead, M)
     places = places if axis == -1 else (torch if torch.is_tensor(rows) else np).moveaxis(places, -1, axis)
     for method in ("predict_proba", "transform"):
-        found = getattr(cal, method)(places)
-        assert found.shape == places.shape
-        found = np.moveaxis(double(found), axis, -1).reshape(-1, M)
+        result = getattr(cal, method)(places)
+        assert result.shape == places.shape
+        result = np.moveaxis(double(result), axis, -1).reshape(-1, M)
         alone = [double(getattr(fitted(name), method)(rows[i : i + 1])) for i in range(len(rows))]
         if name not in MATRIX_PRODUCTS:
-            np.testing.assert_array_equal(found, np.concatenate(alone))
-        assert_sound(rows, found, method, cal.preserves_order)
+            np.testing.assert_array_equal(result, np.concatenate(alone))
+        assert_sound(rows, result, method, cal.preserves_order)
 
 
 @pytest.mark.parametrize("export", EXPORTS)
@@ -118,8 +118,8 @@ def test_neighbours_do_not_matter(name, form, monkeypatch):
     alone = in_batch_and_alone(function, rows)[1]
     rng = np.random.default_rng(0)
     for size in (2, 2, 2, 2, 3, 3, 5, 8, len(rows)):
-        some = rng.permutation(len(rows))[:size]
-        np.testing.assert_array_equal(double(function(rows[some])), alone[some])
+        chosen = rng.permutation(len(rows))[:size]
+        np.testing.assert_array_equal(double(function(rows[chosen])), alone[chosen])
 
 
 def test_a_tie_and_a_mask_that_cancel():

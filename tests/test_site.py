@@ -52,9 +52,9 @@ def test_every_formula_of_the_pages_can_be_drawn(page: Path) -> None:
 )
 def test_what_a_page_asks_for_is_found(tmp_path: Path, page: str, said: str | None) -> None:
     (tmp_path / "index.html").write_text(page)
-    found = CHECK["complaints"](tmp_path)
-    assert len(found) == (said is not None)
-    assert said is None or said in found[0]
+    result = CHECK["complaints"](tmp_path)
+    assert len(result) == (said is not None)
+    assert said is None or said in result[0]
 
 
 def test_the_picture_of_the_first_page_is_current() -> None:

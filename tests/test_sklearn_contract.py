@@ -55,7 +55,7 @@ def test_a_grid_search_goes_by_the_likelihood():
     data = synthetic(400, 6, seed=0)
     search = GridSearchCV(mc.MCCT(), {"shrinkage": [0.0, 1.0, 1000.0]}, cv=4).fit(data.values, data.labels)
     folds = list(KFold(4).split(data.values))  # how it splits for estimators that are no classifiers
-    for strength, found in zip([0.0, 1.0, 1000.0], search.cv_results_["mean_test_score"], strict=True):
+    for strength, result in zip([0.0, 1.0, 1000.0], search.cv_results_["mean_test_score"], strict=True):
         nll = [
             mc.metrics.nll(
                 mc.MCCT(shrinkage=strength)
@@ -65,7 +65,7 @@ def test_a_grid_search_goes_by_the_likelihood():
             )
             for train, test in folds
         ]
-        assert found == pytest.approx(-np.mean(nll), rel=1e-6)
+        assert result == pytest.approx(-np.mean(nll), rel=1e-6)
 
 
 def test_score_of_odd_input():
@@ -191,10 +191,10 @@ def test_frames_out_on_request(calibrator, library):
     cal = clone(calibrator).fit(frame, data.labels)
     expected = cal.transform(frame)
     cal.set_output(transform=library)
-    for found in (cal.transform(frame), cal.fit_transform(frame, data.labels)):
-        assert type(found).__module__.partition(".")[0] == library
-        assert list(found.columns) == ["cat", "dog", "owl"]
-        np.testing.assert_array_equal(found.to_numpy(), expected.to_numpy())
+    for result in (cal.transform(frame), cal.fit_transform(frame, data.labels)):
+        assert type(result).__module__.partition(".")[0] == library
+        assert list(result.columns) == ["cat", "dog", "owl"]
+        np.testing.assert_array_equal(result.to_numpy(), expected.to_numpy())
     if library == "pandas":
         assert cal.transform(frame).index.equals(frame.index)
     # A setting for all of scikit-learn must not reach what works inside.
@@ -223,9 +223,9 @@ def test_frames_out_of_other_kinds(library):
     ):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "X has feature names", UserWarning)  # the fit had none
-            found = cal.transform(X)
-        assert type(found).__module__.partition(".")[0] == library
-        np.testing.assert_allclose(found.to_numpy(), expected, atol=within, rtol=0)
+            result = cal.transform(X)
+        assert type(result).__module__.partition(".")[0] == library
+        np.testing.assert_allclose(result.to_numpy(), expected, atol=within, rtol=0)
 
 
 def test_what_is_no_frame_is_not_made_one():
@@ -244,11 +244,11 @@ def test_what_is_no_frame_is_not_made_one():
 def test_predictions_out_of_fold():
     data = synthetic(90, 4, seed=0)
     folds = KFold(3)
-    found = cross_val_predict(mc.MCCT(), data.values, data.labels, cv=folds, method="predict_proba")
-    expected = np.empty_like(found)
+    result = cross_val_predict(mc.MCCT(), data.values, data.labels, cv=folds, method="predict_proba")
+    expected = np.empty_like(result)
     for train, test in folds.split(data.values):
         cal = mc.MCCT().fit(data.values[train], data.labels[train])
         expected[test] = cal.predict_proba(data.values[test])
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
     assert cal.classes_.tolist() == [0, 1, 2, 3]
     assert not hasattr(mc.MCCT(), "classes_")

@@ -27,10 +27,10 @@ def test_results_errors_and_warnings_come_back() -> None:
     class Own:  # of this test: sent by value
         value = np.arange(3)
 
-    def warned(given):
+    def warned(thing):
         print("this must not be taken for an answer")
         warnings.warn("careful", mc.OrderWarning, stacklevel=1)
-        return given.value * 2
+        return thing.value * 2
 
     class OddError(Exception):
         def __init__(self, one, two):
@@ -92,8 +92,8 @@ def test_it_ends_with_its_parent() -> None:
 def test_no_limit_crashes_methods_that_load_torch(limit: float) -> None:
     data = mc.data.synthetic(200, 4, seed=0)
     methods = {"network": mc.ParameterizedTemperatureScaling(max_epochs=10**6, patience=10**6)}
-    found = compare_methods(Trial.of(data, None), methods, n_boot=0, time_limit=limit)
-    assert found["network"].note == f"stopped after {limit / 3:.1f} seconds"
+    result = compare_methods(Trial.of(data, None), methods, n_boot=0, time_limit=limit)
+    assert result["network"].note == f"stopped after {limit / 3:.1f} seconds"
 
 
 def test_a_method_that_cannot_be_sent_is_judged_here() -> None:
@@ -102,8 +102,8 @@ def test_a_method_that_cannot_be_sent_is_judged_here() -> None:
             raise TypeError("stays here")
 
     data = mc.data.synthetic(200, 4, seed=0)
-    found = compare_methods(Trial.of(data, None), {"own": Own()}, n_boot=0)
-    assert found.recommended == "own"
+    result = compare_methods(Trial.of(data, None), {"own": Own()}, n_boot=0)
+    assert result.recommended == "own"
 
 
 def test_an_interrupted_call_leaves_no_answer_to_the_next():

@@ -47,16 +47,16 @@ WORDS = {
 def complaints(site: Path) -> list[str]:
     """What is wrong with the pages as files."""
     pages = sorted(site.rglob("*.html"))
-    found = [] if pages else [f"{site} holds no page: build it with  mkdocs build"]
+    result = [] if pages else [f"{site} holds no page: build it with  mkdocs build"]
     for page in pages:
         text = page.read_text(encoding="utf-8")
         name = page.relative_to(site)
-        found += [
+        result += [
             f"{name} asks for something from elsewhere: {what}" for what in FROM_ELSEWHERE.findall(text)
         ]
         if "arithmatex" in text:
-            found.append(f"{name} holds a formula that was not drawn")
-    return found
+            result.append(f"{name} holds a formula that was not drawn")
+    return result
 
 
 def complaints_of_a_browser(site: Path, chromium: str) -> list[str]:
@@ -95,13 +95,13 @@ def _search(site: Path, chromium: str, word: str) -> tuple[list[str], str | None
 def main() -> int:
     """Print what is wrong; 1 if anything is."""
     site = Path(sys.argv[1] if len(sys.argv) > 1 else "site")
-    found = complaints(site)
+    result = complaints(site)
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium and not found:
-        found = complaints_of_a_browser(site, chromium)
-    for complaint in found:
+    if chromium and not result:
+        result = complaints_of_a_browser(site, chromium)
+    for complaint in result:
         sys.stderr.write(f"{complaint}\n")
-    return int(bool(found))
+    return int(bool(result))
 
 
 if __name__ == "__main__":

@@ -77,12 +77,12 @@ def refuse_what_is_not_ready(version: str) -> None:
 
 
 def write_version(version: str) -> None:
-    for name, (found, put) in PLACES.items():
+    for name, (result, put) in PLACES.items():
         path = ROOT / name
         text = path.read_text(encoding="utf-8")
-        if not found.search(text):
+        if not result.search(text):
             raise Refused(f"{name} does not say the version where it is looked for.")
-        path.write_text(found.sub(put.format(version=version, today=date.today()), text), encoding="utf-8")
+        path.write_text(result.sub(put.format(version=version, today=date.today()), text), encoding="utf-8")
 
 
 def build(version: str) -> list[Path]:
@@ -99,14 +99,14 @@ def look_into(wheel: Path, source: Path, version: str) -> None:
     """The metadata are complete and true, and nothing is missing or too much."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        told = message_from_string(archive.read(f"monocal-{version}.dist-info/METADATA").decode("utf-8"))
+        metadata = message_from_string(archive.read(f"monocal-{version}.dist-info/METADATA").decode("utf-8"))
     with tarfile.open(source) as archive:
         sources = {name.partition("/")[2] for name in archive.getnames()}
     expected = {"Name": "monocal", "Version": version, "Description-Content-Type": "text/markdown"}
-    wrong = {key: told[key] for key, value in expected.items() if told[key] != value}
+    wrong = {key: metadata[key] for key, value in expected.items() if metadata[key] != value}
     if wrong:
         raise Refused(f"The metadata of {wheel.name} are wrong: {wrong}")
-    if not str(told.get_payload()).lstrip().startswith("# monocal"):
+    if not str(metadata.get_payload()).lstrip().startswith("# monocal"):
         raise Refused(f"{wheel.name} does not hold the README.")
     package = {
         str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.suffix == ".py"

@@ -53,7 +53,7 @@ def test_bbq_against_its_formula():
     p = softmax(z, axis=1)[:, 1]
     order = np.argsort(p)
     rows = hard_rows(2)[:40]
-    wanted = softmax(rows, axis=1)[:, 1]
+    probability = softmax(rows, axis=1)[:, 1]
     scores, predictions = [], []
     for bins in range(1, int(np.ceil(10 * 60 ** (1 / 3))) + 1):
         cuts = [int(np.ceil(60 * i / bins - 1e-9)) for i in range(bins + 1)]
@@ -67,11 +67,11 @@ def test_bbq_against_its_formula():
             score += betaln(k + alpha, b - a - k + beta) - betaln(alpha, beta)
             theta.append((k + alpha) / (b - a + 2 / bins))
         scores.append(score)
-        predictions.append(np.array(theta)[np.searchsorted(edges, wanted)])
+        predictions.append(np.array(theta)[np.searchsorted(edges, probability)])
     share = np.exp(np.array(scores) - max(scores))
     expected = share @ np.array(predictions) / share.sum()
-    found = cal.values_[1][np.searchsorted(cal.edges_[1], wanted)]
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    result = cal.values_[1][np.searchsorted(cal.edges_[1], probability)]
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
     empty = beta_bins(np.zeros(1), np.zeros(1), np.array([0.3]), np.array([0.5]))
     assert empty[0] == pytest.approx(0.3)
     assert empty[1] == 0
@@ -120,10 +120,10 @@ def test_spline_corrects_the_top_class():
     before = metrics.ece(softmax(z[4000:], axis=1), y[4000:])
     p = cal.predict_proba(z[4000:])
     assert metrics.ece(p, y[4000:]) < 0.3 * before
-    given = softmax(z[4000:], axis=1)  # the others keep their proportions
-    given[np.arange(4000), z[4000:].argmax(axis=1)] = 0
+    probs = softmax(z[4000:], axis=1)  # the others keep their proportions
+    probs[np.arange(4000), z[4000:].argmax(axis=1)] = 0
     np.testing.assert_allclose(
-        given / given.sum(axis=1, keepdims=True),
-        np.where(given > 0, p, 0) / np.where(given > 0, p, 0).sum(axis=1, keepdims=True),
+        probs / probs.sum(axis=1, keepdims=True),
+        np.where(probs > 0, p, 0) / np.where(probs > 0, p, 0).sum(axis=1, keepdims=True),
         rtol=1e-6,
     )

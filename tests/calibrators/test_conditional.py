@@ -318,8 +318,8 @@ def test_more_coefficients_than_rows_can_bear_are_named(context):
 def test_nothing_is_named_where_nothing_is_wrong(m, weight):
     for seed in range(6):  # a warning is an error here
         data = mc.data.synthetic(500, m, seed=seed)
-        some = None if weight is None else np.where(np.arange(500) % 20, 1.0, 20.0)
-        cal = mc.ConditionalMCCT().fit(data.values, data.labels, some)
+        weights = None if weight is None else np.where(np.arange(500) % 20, 1.0, 20.0)
+        cal = mc.ConditionalMCCT().fit(data.values, data.labels, weights)
         assert "; yet" not in cal.by_class_
 
 
@@ -348,11 +348,11 @@ TWO_ALIKE = {
 @pytest.mark.parametrize("name", TWO_ALIKE)
 def test_of_two_classes_a_rate_that_stays_wrong_is_named_with_what_helps(name, weight):
     data = mc.data.synthetic(4000, 2)
-    some = None if weight is None else np.where(np.arange(4000) % 20, 1.0, 20.0)
+    weights = None if weight is None else np.where(np.arange(4000) % 20, 1.0, 20.0)
     cal = clone(TWO_ALIKE[name])
-    cal.fit(data.values, data.labels, some)  # a warning is an error here
+    cal.fit(data.values, data.labels, weights)  # a warning is an error here
     with pytest.warns(mc.CalibrationWarning, match="class 1 is the label of .* try BinaryMCCT"):
-        cal.fit(data.values - [0.0, 2.0], data.labels, some)
+        cal.fit(data.values - [0.0, 2.0], data.labels, weights)
     # As few rows as this say nothing, and so do many that weigh little compared with one.
     cal.fit(data.values[:50] - [0.0, 2.0], data.labels[:50])
     cal.fit(data.values - [0.0, 2.0], data.labels, np.where(np.arange(4000) < 10, 200.0, 0.01))

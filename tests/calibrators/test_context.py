@@ -53,8 +53,8 @@ def test_the_subject_helps_on_real_questions():
     fit, test = rows[: len(rows) * 3 // 4], rows[len(rows) * 3 // 4 :]
     subject = data.context_val
     plain = mc.ConditionalMCCT(by_class=False).fit(data.logits_val[fit], data.y_val[fit])
-    known = mc.ConditionalMCCT().fit(data.logits_val[fit], data.y_val[fit], context=subject[fit])
-    probs = known.predict_proba(data.logits_val[test], context=subject[test])
+    with_context = mc.ConditionalMCCT().fit(data.logits_val[fit], data.y_val[fit], context=subject[fit])
+    probs = with_context.predict_proba(data.logits_val[test], context=subject[test])
     assert nll(probs, data.y_val[test]) < nll(plain.predict_proba(data.logits_val[test]), data.y_val[test])
 
 
@@ -111,8 +111,8 @@ def test_numbers_of_few_values_are_used(values):
     z = rng.normal(size=(2000, 4)) * 2
     x = rng.choice(values, 2000)
     y = np.where(x > 0, z.argmax(axis=1), rng.integers(0, 4, 2000))
-    plain, known = mc.ConditionalMCCT().fit(z, y), mc.ConditionalMCCT().fit(z, y, context=x)
-    assert known.score(z, y, context=x) > plain.score(z, y) + 0.05
+    plain, with_context = mc.ConditionalMCCT().fit(z, y), mc.ConditionalMCCT().fit(z, y, context=x)
+    assert with_context.score(z, y, context=x) > plain.score(z, y) + 0.05
 
 
 def test_the_second_stage_never_fits_worse_among_ties():
@@ -144,16 +144,16 @@ def test_scales_and_steps_are_the_optimum_of_what_is_written_down():
 
     everything = np.arange(len(y))
     common = minimize(lambda s: loss(s[0], everything, np.inf), [1.0], tol=1e-10).x[0]
-    found = a.class_scales
+    result = a.class_scales
     for j in range(4):
         rows = np.flatnonzero(top == j)
-        best = minimize(lambda s, rows=rows: loss(s[0], rows, found.variance, common), [1.0], tol=1e-10).x[0]
-        assert found.scales[j] == pytest.approx(best, abs=2e-4)
-        assert found.rows[j] == len(rows)
-    assert found.residual <= cal.tol
+        best = minimize(lambda s, rows=rows: loss(s[0], rows, result.variance, common), [1.0], tol=1e-10).x[0]
+        assert result.scales[j] == pytest.approx(best, abs=2e-4)
+        assert result.rows[j] == len(rows)
+    assert result.residual <= cal.tol
 
     # Steps: gradients of the likelihood and the penalty's sign.
-    s = found.scales[top] * a.column_scales[0].scales[codes]
+    s = result.scales[top] * a.column_scales[0].scales[codes]
     g = f * s[:, None]
     order = np.sort(g, axis=1)
     odds = order[:, -1] - logsumexp(order[:, :-1], axis=1)
@@ -178,9 +178,9 @@ def test_scales_and_steps_are_the_optimum_of_what_is_written_down():
 def test_weights_of_zero_are_no_rows():
     z, y, context = uneven(n=500)
     context.loc[::7, "age"] = np.nan
-    some = np.arange(500) % 3 > 0
-    a = mc.ConditionalMCCT().fit(z, y, sample_weight=some.astype(float), context=context)
-    b = mc.ConditionalMCCT().fit(z[some], y[some], context=context[some])
+    kept = np.arange(500) % 3 > 0
+    a = mc.ConditionalMCCT().fit(z, y, sample_weight=kept.astype(float), context=context)
+    b = mc.ConditionalMCCT().fit(z[kept], y[kept], context=context[kept])
     np.testing.assert_allclose(
         a.predict_proba(z, context=context), b.predict_proba(z, context=context), atol=1e-5
     )

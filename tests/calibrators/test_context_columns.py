@@ -85,16 +85,16 @@ def test_wherever_rows_live_the_fit_is_the_same(place, tmp_path, monkeypatch):
     z, y, context = uneven(n=2400)
     z, table = z.astype(np.float32), numbers_of(context)
     here = mc.ConditionalMCCT().fit(z, y, context=table)
-    X, labels, known = place(z, y, table, tmp_path)
-    there = mc.ConditionalMCCT().fit(X, labels, context=known)
+    X, labels, attributes = place(z, y, table, tmp_path)
+    there = mc.ConditionalMCCT().fit(X, labels, context=attributes)
     atol = 1e-4 if place is in_torch else 1e-12
     expected = here.predict_proba(z, context=table)
     np.testing.assert_allclose(there.predict_proba(z, context=table), expected, atol=atol)
     if callable(X):
-        found = np.concatenate(list(there.predict_blocks(X)))
+        result = np.concatenate(list(there.predict_blocks(X)))
     else:
-        found = np.asarray(there.predict_proba(X, context=known))
-    np.testing.assert_allclose(found, expected, atol=atol)
+        result = np.asarray(there.predict_proba(X, context=attributes))
+    np.testing.assert_allclose(result, expected, atol=atol)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ def test_what_is_not_known_gets_the_shared_map(fitted):
 def test_categories_with_gaps_stay_categories(column):
     z, y, _ = uneven(n=300)
     cal = mc.ConditionalMCCT().fit(z, y, context=pd.DataFrame({"ward": column}))
-    (found,) = cal.context_.columns
-    assert (found.kind, len(found.categories)) == ("category", 2)
+    (result,) = cal.context_.columns
+    assert (result.kind, len(result.categories)) == ("category", 2)
     cal.predict_proba(z, context=pd.DataFrame({"ward": column}))
     assert cal.unseen_ == 100
 
@@ -164,8 +164,8 @@ def test_blocks_say_what_is_weight_and_what_is_context():
     z, y, context = uneven(n=600)
     site = context["site"].astype(str).to_numpy()
     here = mc.ConditionalMCCT().fit(z, y, context={"context": site})
-    for known in (site, {"context": site}, pd.DataFrame({"context": site})):
-        there = mc.ConditionalMCCT().fit(lambda known=known: iter([(z, y, None, known)]))
+    for attributes in (site, {"context": site}, pd.DataFrame({"context": site})):
+        there = mc.ConditionalMCCT().fit(lambda attributes=attributes: iter([(z, y, None, attributes)]))
         assert there.context_.columns[0].categories == here.context_.columns[0].categories
     weighted = mc.ConditionalMCCT().fit(lambda: iter([(z, y, np.arange(600) % 3)]))
     assert not hasattr(weighted, "context_")

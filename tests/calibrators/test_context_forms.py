@@ -23,23 +23,23 @@ def test_the_order_stands_whatever_is_known(parameters, dtype):
     cal = mc.ConditionalMCCT(shrinkage=0.5, **parameters).fit(z, y, context=context)
     for rows in (hard_rows(M), mixed_rows(M)):
         rows = narrow(rows, dtype) if np.isfinite(rows).all() else rows.astype(np.float64)
-        known = any_context(len(rows))
-        probs = cal.predict_proba(rows, context=known)
+        other = any_context(len(rows))
+        probs = cal.predict_proba(rows, context=other)
         assert_order_kept(rows, probs)
         np.testing.assert_allclose(np.asarray(probs, dtype=np.float64).sum(axis=1), 1.0, atol=2e-2)
-        np.testing.assert_array_equal(cal.predict(rows, context=known), rows.argmax(axis=1))
-        assert cal.unseen_ == int((known["age"].isna() | ~known["site"].isin(SITES)).sum())
+        np.testing.assert_array_equal(cal.predict(rows, context=other), rows.argmax(axis=1))
+        assert cal.unseen_ == int((other["age"].isna() | ~other["site"].isin(SITES)).sum())
 
 
 @pytest.mark.parametrize("form", ["numpy", "torch", "torch module", "onnx"])
 def test_a_row_alone_is_the_row_in_its_batch(fitted, form):
     rows = mixed_rows(M)
     rows = np.where(np.isinf(rows), rows, np.clip(rows, -3e38, 3e38)).astype(np.float32)
-    known = any_context(len(rows))
+    context = any_context(len(rows))
     predict = in_form(fitted, form)
-    whole = predict(rows, known)
+    whole = predict(rows, context)
     for i in range(0, len(rows), 11):
-        np.testing.assert_array_equal(predict(rows[i : i + 1], known.iloc[i : i + 1])[0], whole[i])
+        np.testing.assert_array_equal(predict(rows[i : i + 1], context.iloc[i : i + 1])[0], whole[i])
 
 
 def test_large_arrays_take_the_loops_to_the_same(fitted, monkeypatch):
@@ -47,25 +47,25 @@ def test_large_arrays_take_the_loops_to_the_same(fitted, monkeypatch):
 
     z = uneven(n=500, seed=5)[0].astype(np.float32)
     z[::3] = np.round(z[::3])
-    known = any_context(500)
-    expected = fitted.predict_proba(z, context=known)
+    context = any_context(500)
+    expected = fitted.predict_proba(z, context=context)
     monkeypatch.setattr(numba_engine, "LARGE", 1)
-    np.testing.assert_allclose(fitted.predict_proba(z, context=known), expected, atol=2e-6)
+    np.testing.assert_allclose(fitted.predict_proba(z, context=context), expected, atol=2e-6)
 
 
 def in_form(cal, form):
     """``predict(rows, context)`` of a calibrator in another form."""
     codes = cal.context_.codes
     if form == "numpy":
-        return lambda rows, known: cal.predict_proba(rows, context=known)
+        return lambda rows, context: cal.predict_proba(rows, context=context)
     if form == "torch":
-        return lambda rows, known: cal.predict_proba(torch.as_tensor(rows), context=known).numpy()
+        return lambda rows, context: cal.predict_proba(torch.as_tensor(rows), context=context).numpy()
     if form == "torch module":
         module = cal.to_torch()
-        return lambda rows, known: module(torch.as_tensor(rows), torch.as_tensor(codes(known))).numpy()
+        return lambda rows, context: module(torch.as_tensor(rows), torch.as_tensor(codes(context))).numpy()
     ort = pytest.importorskip("onnxruntime")
     session = ort.InferenceSession(cal.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
-    return lambda rows, known: session.run(None, {"logits": rows, "context": codes(known)})[0]
+    return lambda rows, context: session.run(None, {"logits": rows, "context": codes(context)})[0]
 
 
 @pytest.mark.parametrize("form", ["torch", "torch module", "onnx"])
@@ -76,8 +76,8 @@ def test_every_form_gives_the_same(fitted, form):
     z = z.astype(np.float32)
     context.loc[::9, "age"] = np.nan
     expected = fitted.predict_proba(z, context=context)
-    found = in_form(fitted, form)(z, context)
-    np.testing.assert_allclose(found, expected, atol=3e-6)
+    result = in_form(fitted, form)(z, context)
+    np.testing.assert_allclose(result, expected, atol=3e-6)
     hard = narrow(hard_rows(M), np.float32)
     assert_order_kept(hard, in_form(fitted, form)(hard, any_context(len(hard))))
 

@@ -27,11 +27,11 @@ def test_a_known_prior_helps_and_an_estimate_comes_close():
     cal = mc.LabelShift(mc.MCCT()).fit(fit.values, fit.labels)
     before = nll(cal, z, y)
     assert before == pytest.approx(nll(mc.MCCT().fit(fit.values, fit.labels), z, y), abs=1e-9)
-    known = nll(cal.adapt(prior=PRIOR), z, y)
+    with_prior = nll(cal.adapt(prior=PRIOR), z, y)
     assert not hasattr(cal, "solution_")
     estimated = nll(cal.adapt(z), z, y)
-    assert known < before - 0.05
-    assert estimated < known + 0.01
+    assert with_prior < before - 0.05
+    assert estimated < with_prior + 0.01
     assert cal.shifted_
     assert cal.solution_.converged
     assert cal.solution_.duality_gap < 1e-5
@@ -79,9 +79,9 @@ def test_bad_priors_are_refused(prior, words):
 
 def test_adapt_needs_one_of_two():
     cal = mc.LabelShift().fit(DATA.values, DATA.labels)
-    for given in ({}, {"X": DATA.values, "prior": PRIOR}):
+    for arguments in ({}, {"X": DATA.values, "prior": PRIOR}):
         with pytest.raises(mc.InputError, match="adapt takes either X"):
-            cal.adapt(**given)
+            cal.adapt(**arguments)
 
 
 def test_rare_inputs_of_an_estimate():
@@ -120,12 +120,14 @@ def test_the_shifted_set():
     data = load_shared_logits("sctl_cifar10LT_densenet40")
     cal = mc.LabelShift(mc.ConditionalMCCT()).fit(data.logits_val, data.y_val)
     before = nll(cal, data.logits_test, data.y_test)
-    known = nll(cal.adapt(prior=np.bincount(data.y_test) / len(data.y_test)), data.logits_test, data.y_test)
-    assert known < before - 0.09
+    with_prior = nll(
+        cal.adapt(prior=np.bincount(data.y_test) / len(data.y_test)), data.logits_test, data.y_test
+    )
+    assert with_prior < before - 0.09
     assert mc.metrics.ece(cal.predict_proba(data.logits_test), data.y_test) < 0.029
     cal.adapt(data.logits_test)
     assert cal.shifted_
-    assert abs(nll(cal, data.logits_test, data.y_test) - known) < 0.005
+    assert abs(nll(cal, data.logits_test, data.y_test) - with_prior) < 0.005
 
 
 def test_an_estimate_of_few_rows_of_the_same_population_changes_nothing():

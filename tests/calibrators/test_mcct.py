@@ -214,7 +214,7 @@ def published_reference(z, y, k, *, filter, inverse):
     def increments(theta):
         return np.append(np.diff(theta[:k]) * (-1 if inverse else 1), np.diff(theta[k:]))
 
-    found = minimize(
+    result = minimize(
         loss,
         np.append(np.ones(k) if inverse else np.linspace(0, 1, k), np.zeros(k)),
         jac=gradient,
@@ -223,7 +223,7 @@ def published_reference(z, y, k, *, filter, inverse):
         constraints={"type": "ineq", "fun": increments},
         options={"maxiter": 100, "ftol": 1e-12},
     ).x
-    return 1 / found[:k] if inverse else found[:k], found[k:]
+    return 1 / result[:k] if inverse else result[:k], result[k:]
 
 
 def honest(n=400, m=12, seed=0):
@@ -332,9 +332,9 @@ def test_not_converging_warns():
 )
 def test_warnings_point_at_the_line_of_the_caller(cal):
     z, y = example(m=20)
-    with pytest.warns((ConvergenceWarning, mc.OrderWarning)) as found:
+    with pytest.warns((ConvergenceWarning, mc.OrderWarning)) as result:
         cal.fit(z, y)
-    ours = [w for w in found if "MCCT" in str(w.message) or "Scaling" in str(w.message)]
+    ours = [w for w in result if "MCCT" in str(w.message) or "Scaling" in str(w.message)]
     assert ours
     assert {w.filename for w in ours} == {__file__}
 
@@ -432,13 +432,13 @@ def test_a_sample_says_what_need_not_be_exact(kind, monkeypatch):
     """Above half a million logits: another unit of the penalty by a few percent, and a map as good as with all rows."""
     z, y = example(9000, 60)
     half = slice(None, None, 2)
-    some = kind().fit(z, y)
+    sampled = kind().fit(z, y)
     monkeypatch.setattr(row_sums, "_ALL_BELOW", 2**22)
     every = kind().fit(z, y)
-    assert some.solution_.converged
+    assert sampled.solution_.converged
     assert every.solution_.converged
-    assert some.score(z[half], y[half]) == pytest.approx(every.score(z[half], y[half]), abs=2e-4)
-    assert some.solution_.objective != every.solution_.objective
+    assert sampled.score(z[half], y[half]) == pytest.approx(every.score(z[half], y[half]), abs=2e-4)
+    assert sampled.solution_.objective != every.solution_.objective
 
 
 def test_a_prediction_of_few_rows_of_very_many_classes_leaves_nothing_behind():

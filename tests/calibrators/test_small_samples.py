@@ -48,8 +48,8 @@ def test_finite_in_any_unit(kind, unit):
     cal = kind().fit(z, z.argmax(axis=1))
     assert cal.solution_.converged
     # Doing nothing is not much better if one row in ten turns out to be wrong.
-    some = np.where(np.arange(30) % 10 == 0, np.argsort(z, axis=1)[:, -2], z.argmax(axis=1))
-    assert nll(cal.transform(z), some) < nll(z, some) + 0.1
+    labels = np.where(np.arange(30) % 10 == 0, np.argsort(z, axis=1)[:, -2], z.argmax(axis=1))
+    assert nll(cal.transform(z), labels) < nll(z, labels) + 0.1
 
 
 def test_many_rows_drown_the_prior(shared_logits):

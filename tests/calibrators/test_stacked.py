@@ -140,8 +140,8 @@ def test_stacked_is_cloned_saved_and_loaded(tmp_path):
 def test_parameters_of_a_stage_may_be_infinite_or_truth_values(stage, tmp_path):
     for cal in (mc.Stacked([stage]), mc.LabelShift(stage)):
         cal.fit(DATA.values, DATA.labels).save(tmp_path / "a.json", force=True)
-        found = mc.load(tmp_path / "a.json").predict_proba(DATA.values)
-        np.testing.assert_array_equal(found, cal.predict_proba(DATA.values))
+        result = mc.load(tmp_path / "a.json").predict_proba(DATA.values)
+        np.testing.assert_array_equal(result, cal.predict_proba(DATA.values))
 
 
 @pytest.mark.parametrize("last", [mc.MCCT(), mc.ConditionalMCCT(), mc.StructuredScaling()], ids=repr)

@@ -159,12 +159,12 @@ def test_few_different_rows_with_many_labels(make):
     z = 1.5 * rng.normal(size=(15, 4))
     p = softmax(z, axis=1)
     count = np.array([rng.multinomial(400, row) for row in p]).ravel()
-    some, y = np.repeat(z, 4, axis=0), np.tile(np.arange(4), 15)
-    cal = make().fit(some, y, count)
+    repeated, y = np.repeat(z, 4, axis=0), np.tile(np.arange(4), 15)
+    cal = make().fit(repeated, y, count)
     assert (p * np.log(p / cal.predict_proba(z))).sum(axis=1).mean() < 0.003
     again = rng.permutation(np.repeat(np.arange(60), count))
     np.testing.assert_allclose(
-        make().fit(some[again], y[again]).predict_proba(z), cal.predict_proba(z), atol=1e-4
+        make().fit(repeated[again], y[again]).predict_proba(z), cal.predict_proba(z), atol=1e-4
     )
 
 

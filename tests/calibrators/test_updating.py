@@ -81,8 +81,8 @@ def test_every_kind_of_array_gives_the_same():
     old = mc.MCCT().fit(OLD.values, OLD.labels)
     x, y = NEW.values[:200], NEW.labels[:200]
     expected = mc.MCCT().fit(x, y, start=old).weights_
-    for given in (x.tolist(), torch.from_numpy(x)):
-        np.testing.assert_allclose(mc.MCCT().fit(given, y, start=old).weights_, expected, rtol=1e-4)
+    for X in (x.tolist(), torch.from_numpy(x)):
+        np.testing.assert_allclose(mc.MCCT().fit(X, y, start=old).weights_, expected, rtol=1e-4)
     framed, names = pandas.DataFrame(x, columns=list("abcdef")), np.array(list("abcdef"))
     named = mc.MCCT().fit(pandas.DataFrame(OLD.values, columns=list("abcdef")), OLD.labels)
     np.testing.assert_allclose(mc.MCCT().fit(framed, names[y], start=named).weights_, expected, rtol=1e-4)
@@ -109,16 +109,16 @@ def test_scales_by_class_and_context_stay_with_few_rows_and_go_with_many(with_co
     site = np.arange(5000) % 2
 
     def rows(data, n):
-        known = {"context": {"site": site[:n]}} if with_context else {}
-        return (data.values[:n] + bias) * sure[site[:n], None], data.labels[:n], known
+        context = {"context": {"site": site[:n]}} if with_context else {}
+        return (data.values[:n] + bias) * sure[site[:n], None], data.labels[:n], context
 
-    x, y, known = rows(OLD, 5000)
-    old = mc.ConditionalMCCT().fit(x, y, **known)
+    x, y, context = rows(OLD, 5000)
+    old = mc.ConditionalMCCT().fit(x, y, **context)
     assert any(
         scales is not None for scales in (old.adjustment_.class_scales, *old.adjustment_.column_scales)
     )
-    x, y, known = rows(NEW, 40)
-    few = mc.ConditionalMCCT().fit(x, y, start=old, **known)
+    x, y, context = rows(NEW, 40)
+    few = mc.ConditionalMCCT().fit(x, y, start=old, **context)
     assert few.adjustment_ is old.adjustment_
     assert "of the old calibrator: scales from" in few.by_class_
     all_x, all_y, all_known = rows(NEW, 5000)
@@ -177,8 +177,8 @@ def test_what_fit_takes_start_takes():
     np.testing.assert_allclose(mc.MCCT(ignore_index=-1).fit(x, y, start=old).weights_, expected)
     named = pyarrow.table(dict(zip("abcdef", OLD.values.T, strict=True)))
     table = pyarrow.table(dict(zip("abcdef", x[10:].T, strict=True)))
-    found = mc.MCCT().fit(table, y[10:], start=mc.MCCT().fit(named, OLD.labels))
-    np.testing.assert_allclose(found.weights_, expected, rtol=1e-4)
+    result = mc.MCCT().fit(table, y[10:], start=mc.MCCT().fit(named, OLD.labels))
+    np.testing.assert_allclose(result.weights_, expected, rtol=1e-4)
 
 
 def test_forgetting_weights():

@@ -132,9 +132,9 @@ def test_rare_classes_work_where_others_raise(estimator):
 def test_classes_absent_from_the_calibration_set(problem):
     X, X_cal, y, y_cal = problem
     plain = LogisticRegression().fit(X, y)
-    some = y_cal != 2
+    kept = y_cal != 2
     with pytest.warns(mc.CalibrationWarning, match="StructuredMCCT"):
-        model = mc.CalibratedClassifier(plain, cv="prefit").fit(X_cal[some], y_cal[some])
+        model = mc.CalibratedClassifier(plain, cv="prefit").fit(X_cal[kept], y_cal[kept])
     assert model.predict_proba(X).shape == (len(X), 4)
     assert_order_kept(plain.decision_function(X), model.predict_proba(X))
     stranger = np.append(y_cal, 9)

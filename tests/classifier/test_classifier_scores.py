@@ -41,15 +41,15 @@ def test_scores_of_pairs_are_not_taken_for_scores_of_classes(make, wrap, classes
     expected = mc.CalibratedClassifier(classwise, cv=3).fit(X, y)
     assert expected.score(X, y) > 0.9
     for ensemble in (False, True):
-        found = mc.CalibratedClassifier(pairs, cv=3, ensemble=ensemble).fit(X, y)
+        result = mc.CalibratedClassifier(pairs, cv=3, ensemble=ensemble).fit(X, y)
         if not ensemble:
-            np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(X))
-        assert found.score(X, y) > 0.9
+            np.testing.assert_array_equal(result.predict_proba(X), expected.predict_proba(X))
+        assert result.score(X, y) > 0.9
     fitted = pairs.fit(X, y)
-    given = mc.CalibratedClassifier(classwise.fit(X, y), cv="prefit").fit(X, y).predict_proba(X)
+    by_class = mc.CalibratedClassifier(classwise.fit(X, y), cv="prefit").fit(X, y).predict_proba(X)
     for estimator, cv in ((fitted, "prefit"), (FrozenEstimator(fitted), 5)):
-        found = mc.CalibratedClassifier(estimator, cv=cv).fit(X, y)
-        np.testing.assert_array_equal(found.predict_proba(X), given)
+        result = mc.CalibratedClassifier(estimator, cv=cv).fit(X, y)
+        np.testing.assert_array_equal(result.predict_proba(X), by_class)
 
 
 def test_scores_of_pairs_that_cannot_be_told_are_refused():

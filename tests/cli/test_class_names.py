@@ -69,13 +69,13 @@ def test_what_has_no_names_goes_by_position(run, files, tmp_path):
     run("fit", a, "-m", "vector", "-o", tmp_path / "cal.json")
     np.savez(tmp_path / "x.npz", logits=values)
     numbered = write(tmp_path / "n.csv", ("logit_0", "logit_1", "logit_2"), values)
-    found = []
+    actual = []
     for path in (a, tmp_path / "x.npz", numbered):
         result = run("apply", tmp_path / "cal.json", path, "-o", tmp_path / "p.npz", "--force")
         assert "order" not in result.stderr
-        found.append(data.read(tmp_path / "p.npz").values)
-    np.testing.assert_allclose(found[1], found[0])
-    np.testing.assert_allclose(found[2], found[0])
+        actual.append(data.read(tmp_path / "p.npz").values)
+    np.testing.assert_allclose(actual[1], actual[0])
+    np.testing.assert_allclose(actual[2], actual[0])
     run("fit", a, "-m", "vector", "-o", tmp_path / "n.json", "--logits-name", "bird,cat,dog")
     assert list(mc.load(tmp_path / "n.json").feature_names_in_) == ["bird", "cat", "dog"]
 

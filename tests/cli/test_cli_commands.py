@@ -104,13 +104,13 @@ def test_names_can_be_given(run: Run, folder: Path) -> None:
 def test_apply_writes_every_format(run: Run, suffix: str) -> None:
     run("fit", "cal.npz", "-o", "cal.json")
     run("apply", "cal.json", "test.npz", "-o", f"probs{suffix}")
-    found = mc.read(f"probs{suffix}", kind="probabilities")
+    result = mc.read(f"probs{suffix}", kind="probabilities")
     expected = mc.load("cal.json").predict_proba(TEST.values)
-    np.testing.assert_allclose(found.values, expected, rtol=1e-6)
+    np.testing.assert_allclose(result.values, expected, rtol=1e-6)
     if suffix == ".npy":
-        assert found.labels is None
+        assert result.labels is None
     else:
-        np.testing.assert_array_equal(found.labels, TEST.labels)
+        np.testing.assert_array_equal(result.labels, TEST.labels)
 
 
 def test_apply_needs_no_labels_and_can_write_logits(run: Run) -> None:
@@ -271,8 +271,8 @@ def test_export_to_onnx(run: Run) -> None:
     run("fit", "cal.npz", "-o", "cal.json")
     run("export", "cal.json", "--to", "onnx", "-o", "cal.onnx")
     session = runtime.InferenceSession("cal.onnx")
-    (found,) = session.run(None, {session.get_inputs()[0].name: TEST.values})
-    np.testing.assert_allclose(found, mc.load("cal.json").predict_proba(TEST.values), atol=1e-6)
+    (result,) = session.run(None, {session.get_inputs()[0].name: TEST.values})
+    np.testing.assert_allclose(result, mc.load("cal.json").predict_proba(TEST.values), atol=1e-6)
 
 
 def test_export_to_torch(run: Run) -> None:
@@ -281,8 +281,8 @@ def test_export_to_torch(run: Run) -> None:
     result = run("export", "cal.json", "--to", "torch", "-o", "cal.pt2")
     assert "warning" not in result.stderr
     module = torch.export.load("cal.pt2").module()
-    found = module(torch.from_numpy(TEST.values)).detach().numpy()
-    np.testing.assert_allclose(found, mc.load("cal.json").predict_proba(TEST.values), atol=1e-6)
+    actual = module(torch.from_numpy(TEST.values)).detach().numpy()
+    np.testing.assert_allclose(actual, mc.load("cal.json").predict_proba(TEST.values), atol=1e-6)
 
 
 @pytest.mark.parametrize("context", [{}, {"context": ["a", "b"] * 20}])

@@ -42,8 +42,8 @@ def test_fit_apply_and_evaluate_images(run, images):
     result = json.loads(
         run("evaluate", images / "cal.npz", "-c", images / "cal.json", "--n-boot", "0", "--json").stdout
     )
-    found = mc.evaluate(expected, PLACES, class_axis=1, ignore_index=255)
-    assert result["after"]["metrics"]["nll"]["value"] == pytest.approx(found["nll"].value, rel=1e-6)
+    actual = mc.evaluate(expected, PLACES, class_axis=1, ignore_index=255)
+    assert result["after"]["metrics"]["nll"]["value"] == pytest.approx(actual["nll"].value, rel=1e-6)
 
 
 def test_compare_and_report_take_images(run, images):
@@ -99,8 +99,8 @@ def test_the_number_of_axes_of_a_graph(run, images):
     run(*export, "onnx", "-o", images / "c.onnx", "--ndim", "any")
     session = onnxruntime.InferenceSession(images / "c.onnx")
     expected = mc.load(images / "cal.json").predict_proba(IMAGES)
-    (found,) = session.run(None, {session.get_inputs()[0].name: IMAGES.astype(np.float32)})
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    (result,) = session.run(None, {session.get_inputs()[0].name: IMAGES.astype(np.float32)})
+    np.testing.assert_allclose(result, expected, atol=1e-5)
     for target, ndim, words in (
         ("torch", "any", "--ndim any works with --to onnx only"),
         ("onnx", "0", "--ndim must be a whole number of at least 1, or any, but is '0'"),

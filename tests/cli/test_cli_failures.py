@@ -126,9 +126,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"), CASES, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+    ("arguments", "message"), CASES, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
 )
-def test_one_sentence_and_code_1(run: Run, folder: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_one_sentence_and_code_1(run: Run, folder: Path, arguments: tuple[str, ...], message: str) -> None:
     mc.MCCT().fit(CAL.values, CAL.labels).save("cal.json")
     write_bad_files(folder)
     there = {path.name: path.read_bytes() if path.is_file() else b"" for path in folder.iterdir()}
@@ -137,7 +137,7 @@ def test_one_sentence_and_code_1(run: Run, folder: Path, arguments: tuple[str, .
     lines = [line for line in result.stderr.splitlines() if not line.startswith("warning: ")]
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("error: ")
-    assert told in lines[0]
+    assert message in lines[0]
     assert {path.name: path.read_bytes() if path.is_file() else b"" for path in folder.iterdir()} == there
 
 

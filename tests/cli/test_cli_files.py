@@ -69,9 +69,9 @@ def test_names_and_ids_are_carried_through(run: Run, pets: Path) -> None:
     for out in ("p.csv", "p.csv.gz", "p.parquet", "p.feather", "p.xlsx", "p.npz"):
         result = run("apply", "cal.json", "other.csv", "-o", out)
         assert "put in the order 'cat', 'dog', 'owl'" in result.stderr
-        found = data.read(out)
-        assert (found.kind, found.class_names) == ("probabilities", ("owl", "cat", "dog"))
-        np.testing.assert_allclose(found.values, expected[:, [2, 0, 1]], atol=1e-6)
+        actual = data.read(out)
+        assert (actual.kind, actual.class_names) == ("probabilities", ("owl", "cat", "dog"))
+        np.testing.assert_allclose(actual.values, expected[:, [2, 0, 1]], atol=1e-6)
     order = ("owl", "cat", "dog")
     columns = ["id", *(f"prob_{n}" for n in order), *(f"prob_{n}_calibrated" for n in order)]
     assert list(pd.read_csv("p.csv", dtype=str).columns) == columns
@@ -94,9 +94,9 @@ def test_apply_does_not_mind_the_labels(run: Run, pets: Path) -> None:
     np.savez("odd.npz", probabilities=PROBS, labels=LABELS + 7, ids=np.arange(5))
     result = run("apply", "cal.json", "odd.npz", "-o", "p.npz")
     assert "'ids' has another number of rows and is left out" in result.stderr
-    with np.load("p.npz") as found:
-        assert set(found.files) == {"probabilities", "labels", "classes"}
-        np.testing.assert_array_equal(found["labels"], LABELS + 7)
+    with np.load("p.npz") as actual:
+        assert set(actual.files) == {"probabilities", "labels", "classes"}
+        np.testing.assert_array_equal(actual["labels"], LABELS + 7)
     run("audit", "pets.csv", "p.csv", "--kind", "probabilities")
 
 
@@ -129,11 +129,11 @@ def test_options_that_say_what_is_what(run: Run, folder: Path) -> None:
     assert "one-hot labels of shape (200, 3) were read as class numbers" in message.stderr
     weights = RNG.random(200)
     PETS.assign(w=weights).to_csv("w.csv", index=False)
-    found = fitted("w.csv", *kind, "--weights-name", "w")
+    result = fitted("w.csv", *kind, "--weights-name", "w")
     weighted = mc.TemperatureScaling(input="probabilities").fit(
         plain.values, plain.labels, sample_weight=weights
     )
-    assert found == pytest.approx(weighted.temperature_)
+    assert result == pytest.approx(weighted.temperature_)
     figures = json.loads(
         run("evaluate", "w.csv", *kind, "--weights-name", "w", "--metrics", "nll", "--json").stdout
     )
@@ -192,18 +192,18 @@ def test_every_command_for_a_file_runs_as_pasted(run: Run, folder: Path) -> None
     page = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
     commands = re.findall(r"\| `monocal (fit .*?)` \|", page)
     assert len(commands) == len(re.findall(r"^\| .* \| `monocal", page, re.MULTILINE)) >= 16
-    found = {}
+    result = {}
     for command in commands:
         run(*shlex.split(command), "-m", "ts", "--force")
-        found[command.split()[1]] = mc.load("cal.json").temperature_
+        result[command.split()[1]] = mc.load("cal.json").temperature_
     alike = {
         name: value
-        for name, value in found.items()
+        for name, value in result.items()
         if name not in ("both.npz", "spam.csv", "two_classes.csv", "margins.csv")
     }
-    assert list(alike.values()) == pytest.approx([found["pets.csv"]] * len(alike), rel=1e-4)
-    assert [found[name] for name in ("spam.csv", "margins.csv")] == pytest.approx(
-        [found["two_classes.csv"]] * 2, rel=1e-4
+    assert list(alike.values()) == pytest.approx([result["pets.csv"]] * len(alike), rel=1e-4)
+    assert [result[name] for name in ("spam.csv", "margins.csv")] == pytest.approx(
+        [result["two_classes.csv"]] * 2, rel=1e-4
     )
 
 

@@ -56,9 +56,9 @@ def test_groups_are_found_wherever_they_are(files: Run, path: str, groups: str) 
     result = json.loads(files("evaluate", path, "--groups", groups, "--json", "--n-boot", 0).stdout)
     probs = np.exp(TEST.values) / np.exp(TEST.values).sum(axis=1, keepdims=True)
     expected = mc.evaluate(probs, TEST.labels, groups=SUBJECT).groups
-    found = result["value"]["groups"]
-    assert [one["name"] for one in found["groups"]] == list(expected.names)
-    assert found["groups"][0]["ece"] == pytest.approx(expected.worst.ece)
+    actual = result["value"]["groups"]
+    assert [one["name"] for one in actual["groups"]] == list(expected.names)
+    assert actual["groups"][0]["ece"] == pytest.approx(expected.worst.ece)
 
 
 def test_several_columns_and_the_predicted_class(files: Run) -> None:

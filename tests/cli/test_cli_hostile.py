@@ -255,7 +255,7 @@ def test_any_numbers_are_applied_to(run: Run, folder: Path, calibrator: mc.MCCT,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         ("fit cal.npz -o x.json --set n_knots=1000000000", 1, "n_knots must be a whole number of at least 1"),
         ("fit cal.npz -o x.json --top-k 99999999999999999999", 1, "top_k must be a whole number"),
@@ -269,10 +269,10 @@ def test_any_numbers_are_applied_to(run: Run, folder: Path, calibrator: mc.MCCT,
         ("compare cal.npz --time-limit nan", 2, "--time-limit"),
     ],
 )
-def test_numbers_have_bounds(run: Run, folder: Path, arguments: str, code: int, told: str) -> None:
+def test_numbers_have_bounds(run: Run, folder: Path, arguments: str, code: int, message: str) -> None:
     before = sorted(os.listdir(folder))
     result = run(*arguments.split(), code=code)
-    assert told in result.stderr
+    assert message in result.stderr
     assert "should not" not in result.stderr
     assert sorted(os.listdir(folder)) == before
 

@@ -52,24 +52,24 @@ def test_after_a_refit_the_tests_begin_anew(days, run):
 
 
 def test_rows_without_labels_are_watched(days, run):
-    found = run("monitor", "day3.npz", "-c", "cal.json", "--reference", "ref.npz")
-    assert "Calibration cannot be judged without labels" in " ".join(found.output.split())
+    result = run("monitor", "day3.npz", "-c", "cal.json", "--reference", "ref.npz")
+    assert "Calibration cannot be judged without labels" in " ".join(result.output.split())
 
 
 def test_wrong_files_are_refused(days, run):
     (days / "bad.json").write_text("{}")
     for arguments in (["missing.npz"], ["day1.npz", "--state", "bad.json"], ["day1.npz", "--plot", "x.txt"]):
-        found = run("monitor", *arguments, code=1)
-        assert "error:" in found.output
+        result = run("monitor", *arguments, code=1)
+        assert "error:" in result.output
 
 
 @pytest.mark.parametrize("suffix", ["npz", "csv"])
 def test_labels_that_are_not_known(days, run, suffix):
     """-1, or what --ignore-index says: the rows still count for the frequencies."""
     data = mc.data.synthetic(3000, 4, seed=2)
-    known = np.arange(3000) % 3 > 0
+    labelled = np.arange(3000) % 3 > 0
     for name, mark in (("minus", -1), ("void", 255)):
-        labels = np.where(known, data.labels, mark)
+        labels = np.where(labelled, data.labels, mark)
         if suffix == "npz":
             np.savez(days / f"{name}.npz", logits=data.values, labels=labels)
         else:
@@ -77,7 +77,9 @@ def test_labels_that_are_not_known(days, run, suffix):
             table = pytest.importorskip("pandas").DataFrame(data.values, columns=columns)
             table.assign(label=labels).to_csv(days / f"{name}.csv", index=False)
     expected = mc.monitor(
-        [(data.values, np.where(known, data.labels, -1))], calibrator=mc.load(days / "cal.json"), window=600
+        [(data.values, np.where(labelled, data.labels, -1))],
+        calibrator=mc.load(days / "cal.json"),
+        window=600,
     )
     for name, options in (
         ("minus", ()),
@@ -85,11 +87,11 @@ def test_labels_that_are_not_known(days, run, suffix):
         ("void", ("--ignore-index", "255")),
         ("minus", ("--ignore-index", "255")),
     ):
-        found = run("monitor", f"{name}.{suffix}", "-c", "cal.json", "--window", "600", "--json", *options)
-        windows = json.loads(found.stdout)["windows"]
+        result = run("monitor", f"{name}.{suffix}", "-c", "cal.json", "--window", "600", "--json", *options)
+        windows = json.loads(result.stdout)["windows"]
         assert [(w["rows"], w["labelled"]) for w in windows] == [(600, 400)] * 5
         assert windows[-1]["nll"] == pytest.approx(expected.windows[-1].nll, rel=1e-5)
-        assert "1,000 rows have a label that is not known" in found.stderr
+        assert "1,000 rows have a label that is not known" in result.stderr
     assert (
         "expected a whole number from 0 to 3"
         in run("monitor", f"void.{suffix}", "-c", "cal.json", code=1).output

@@ -50,9 +50,9 @@ def test_from_samples_to_a_report(run: Run, folder: Path) -> None:
     out = pd.read_csv(folder / "out.csv")
     probabilities = out.filter(like="probabilities").to_numpy()
     assert out["id"].tolist() == list(range(50))
-    for row, given in zip(probabilities, values, strict=True):
-        assert (row[len(given) :] == 0).all()
-        assert (np.argsort(row[: len(given)]) == np.argsort(given)).all()
+    for row, sample in zip(probabilities, values, strict=True):
+        assert (row[len(sample) :] == 0).all()
+        assert (np.argsort(row[: len(sample)]) == np.argsort(sample)).all()
         assert abs(row.sum() - 1) < 1e-6
     run("fit", "other.jsonl", "-m", "ts", "-o", "four.json")
     refused = run("apply", "four.json", "samples.jsonl", "-o", "no.csv", code=1)

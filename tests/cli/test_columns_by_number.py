@@ -40,9 +40,9 @@ def test_labels_name_the_columns_of_a_frame(numbers: list[Any], order: list[int]
         pytest.skip("a sign in the middle of a name is a hyphen")
     X, p, y = frame(Z, numbers, order, form), frame(P, numbers, order, form), np.array(numbers)[Y]
     cal = mc.VectorScaling().fit(X, y)
-    found = cal.predict_proba(X)
-    assert list(found.columns) == list(X.columns)
-    np.testing.assert_allclose(found, P[:, order], atol=1e-6)
+    result = cal.predict_proba(X)
+    assert list(result.columns) == list(X.columns)
+    np.testing.assert_allclose(result, P[:, order], atol=1e-6)
     for labels in (y, y.tolist(), pd.Series(y), pd.Series(y, dtype="Int64"), y.astype(str)):
         assert cal.score(X, labels) == pytest.approx(WHOLE.score(Z, Y), abs=1e-9)
         assert nll(p, labels) == pytest.approx(nll(P, Y))

@@ -47,8 +47,8 @@ def fit(run: Run, frame: pd.DataFrame, *options: object, code: int = 0) -> Any:
 def follow(run: Run, error: str, *arguments: object) -> None:
     """The first option that a message names, typed after the command that it refused."""
     option, value = re.search(r"(--[a-z-]+)(?: ([^\s;]+))?", error).groups()
-    given = [] if value is None or option == "--drop-missing" else [value.rstrip(",.")]
-    run(*arguments, option, *given)
+    words = [] if value is None or option == "--drop-missing" else [value.rstrip(",.")]
+    run(*arguments, option, *words)
 
 
 # Logits, probabilities, percent
@@ -247,11 +247,11 @@ def test_labels_of_two_classes(run: Run, no: Any, yes: Any, suffix: str) -> None
     (frame.to_csv if suffix == ".csv" else frame.to_parquet)(f"a{suffix}", index=False)
     run("fit", f"a{suffix}", "-o", "cal.json")
     expected = mc.BinaryMCCT().fit(SCORE, HITS).predict_proba(SCORE)
-    found = mc.load("cal.json")
-    del_names = found.__dict__.pop("feature_names_in_", None)
+    result = mc.load("cal.json")
+    del_names = result.__dict__.pop("feature_names_in_", None)
     assert del_names is None or list(del_names) == [str(no), str(yes)]
     np.testing.assert_allclose(
-        found.predict_proba(np.stack([0 * SCORE, SCORE], 1))[:, 1], expected, atol=1e-6
+        result.predict_proba(np.stack([0 * SCORE, SCORE], 1))[:, 1], expected, atol=1e-6
     )
     run("apply", "cal.json", f"a{suffix}", "-o", "out.csv")
     out = pd.read_csv("out.csv")

@@ -114,15 +114,15 @@ def test_jumps_are_found_in_rows_of_every_kind(classes, longest, cut, monkeypatc
     np.testing.assert_array_equal(jumps.depth[:, ::-1], depth[:, classes - 1 - starts])
     # What defines a jump, in rows of every kind: so many classes lie above its depth, so many above it or at it.
     every = numba_engine.find_jumps(z, starts)
-    known = every.done & np.isfinite(z).all(axis=1)
-    assert known.mean() > 0.7
+    complete = every.done & np.isfinite(z).all(axis=1)
+    assert complete.mean() > 0.7
     all_depths = z.max(axis=1, keepdims=True) - z
     for j, rank in enumerate(every.ranks):
         at = every.depth[:, j, None]
-        np.testing.assert_array_equal(every.over[known, j], (all_depths < at).sum(axis=1)[known])
-        np.testing.assert_array_equal(every.many[known, j], (all_depths <= at).sum(axis=1)[known])
-        assert (every.over[known, j] < rank).all()
-        assert (every.many[known, j] >= rank).all()
+        np.testing.assert_array_equal(every.over[complete, j], (all_depths < at).sum(axis=1)[complete])
+        np.testing.assert_array_equal(every.many[complete, j], (all_depths <= at).sum(axis=1)[complete])
+        assert (every.over[complete, j] < rank).all()
+        assert (every.many[complete, j] >= rank).all()
     fast = rank_map.apply(z, "probabilities")
     assert_order_kept(z, fast)
     without(monkeypatch)
@@ -297,11 +297,11 @@ def test_very_large_rows_leave_no_room_behind():
 @pytest.mark.parametrize("cal", [mc.MCCT(), mc.ConditionalMCCT()], ids=str)
 def test_the_number_of_threads_changes_no_bit(rows, cal, monkeypatch):
     """Every thread reads its blocks in one call, but they are added one by one in their order."""
-    found = []
+    result = []
     for threads in "1", "3":
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        found.append(clone(cal).fit(*rows).solution_.coefficients)
-    np.testing.assert_array_equal(*found)
+        result.append(clone(cal).fit(*rows).solution_.coefficients)
+    np.testing.assert_array_equal(*result)
 
 
 def test_a_loop_is_compiled_once_however_rows_are_dealt_out(rows, monkeypatch):
@@ -320,13 +320,13 @@ def test_a_loop_is_compiled_once_however_rows_are_dealt_out(rows, monkeypatch):
 def test_the_number_of_threads_does_not_choose_rows_of_the_second_stage(rows, monkeypatch):
     """Of very many rows, some are taken in each block, however many blocks a thread reads in one call."""
     monkeypatch.setattr(calibrated_rows, "_MOST_ROWS", 1000)
-    found = []
+    result = []
     for threads in "1", "3":
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         cal = mc.ConditionalMCCT(by_class=True).fit(*rows)
-        found.append(cal.predict_proba(rows[0][:50]))
+        result.append(cal.predict_proba(rows[0][:50]))
     assert cal.adjustment_ is not None
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(*result)
 
 
 @pytest.mark.parametrize("classes", [2, 8, 20])
@@ -394,15 +394,15 @@ def test_information_on_atoms_as_in_plain_operations(n_factors, monkeypatch):
     z = (rng.normal(size=(700, 300)) * rng.uniform(0.1, 30, size=(700, 1))).astype(np.float32)
     y, weight = rng.integers(0, 300, len(z)), rng.uniform(0.5, 2.0, len(z)).astype(np.float32)
     statistics = [lambda ranked: ranked.depth[:, -2]]
-    found = []
+    result = []
     for dtype in (None, np.float64):
         rows = rows_of(z, y, weight, statistics=statistics, dtype=dtype)
         if n_factors:
             rows = rows.with_factors(
                 lambda gap: np.hstack([0 * gap + 1, *(gap % k for k in range(1, n_factors))])
             )
-        found.append(rows.sum(Block.information, 0.7))
-    fast, plain = found
+        result.append(rows.sum(Block.information, 0.7))
+    fast, plain = result
     assert fast.weight == pytest.approx(plain.weight, rel=1e-6)
     np.testing.assert_allclose(fast.errors, plain.errors, rtol=1e-5)
     np.testing.assert_allclose(fast.variances, plain.variances, rtol=1e-4, atol=1e-6 * plain.variances.max())
@@ -413,9 +413,9 @@ def test_a_loop_has_one_version_whether_compiled_or_loaded():
     from monocal.engines import numba_fit, numba_loops, numba_map
 
     modules = numba_fit, numba_loops, numba_map
-    found = [f for module in modules for f in vars(module).values() if hasattr(f, "targetoptions")]
-    assert len(found) > 40
-    assert all(f.targetoptions.get("forceinline") or f.targetoptions["inline"] == "always" for f in found)
+    result = [f for module in modules for f in vars(module).values() if hasattr(f, "targetoptions")]
+    assert len(result) > 40
+    assert all(f.targetoptions.get("forceinline") or f.targetoptions["inline"] == "always" for f in result)
 
 
 def test_without_compilation_large_fits_take_the_engine_for_arrays():

@@ -178,8 +178,8 @@ def with_context(request):
     y = np.where((group == 0) | (number > 1), top, y)
     z = z.astype(np.float32)
     cal = mc.ConditionalMCCT(shrinkage=1.0, by_class=True)
-    known = {"group": group, "number": number}
-    return m, cal.fit(torch.as_tensor(z).cuda(), torch.as_tensor(y).cuda(), context=known)
+    context = {"group": group, "number": number}
+    return m, cal.fit(torch.as_tensor(z).cuda(), torch.as_tensor(y).cuda(), context=context)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -190,20 +190,20 @@ def test_context(with_context, dtype):
     rows = hostile_rows(m, dtype)
     n = len(rows)
     # Categories that no calibration row had, and missing numbers, among them.
-    known = {"group": np.arange(n) % 4, "number": np.where(np.arange(n) % 5, np.linspace(-3, 3, n), np.nan)}
-    codes = torch.as_tensor(cal.context_.codes(known)).cuda()
+    context = {"group": np.arange(n) % 4, "number": np.where(np.arange(n) % 5, np.linspace(-3, 3, n), np.nan)}
+    codes = torch.as_tensor(cal.context_.codes(context)).cuda()
     module = to_torch(cal).cuda()
-    p, f = (g(rows.cuda(), context=known) for g in (cal.predict_proba, cal.transform))
+    p, f = (g(rows.cuda(), context=context) for g in (cal.predict_proba, cal.transform))
     results = [p, f, module(rows.cuda(), codes), module.log_probabilities(rows.cuda(), codes)]
     for values in results:
         assert values.dtype == dtype
         assert_order_kept(rows.double().numpy(), values.cpu().double().numpy())
-    host = cal.predict_proba(rows.double(), context=known).numpy()
+    host = cal.predict_proba(rows.double(), context=context).numpy()
     near = 2e-6 + 2 * torch.finfo(dtype).eps * host
     for values in (p, results[2]):
         assert (np.abs(values.cpu().double().numpy() - host) <= near).all()
     for i in range(0, n, 7):
-        one = {name: values[i : i + 1] for name, values in known.items()}
+        one = {name: values[i : i + 1] for name, values in context.items()}
         assert torch.equal(cal.predict_proba(rows[i : i + 1].cuda(), context=one)[0], p[i])
         assert torch.equal(cal.transform(rows[i : i + 1].cuda(), context=one)[0], f[i])
 
@@ -227,15 +227,15 @@ def test_a_logits_processor_can_be_captured_in_a_graph(fitted):
     rows = hostile_rows(m, torch.float32).cuda()
     for cal in calibrators:
         process = LogitsProcessor(cal)
-        given = rows.clone()
-        wanted = process(None, given)
+        logits = rows.clone()
+        expected = process(None, logits)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            result = process(None, given)
-        given.copy_(rows.flip(0))
+            result = process(None, logits)
+        logits.copy_(rows.flip(0))
         graph.replay()
-        assert torch.equal(result.flip(0), wanted)
+        assert torch.equal(result.flip(0), expected)
 
 
 def test_a_logits_processor_that_is_called_often(fitted):
@@ -243,14 +243,14 @@ def test_a_logits_processor_that_is_called_often(fitted):
     rows = hostile_rows(m, torch.float32).cuda()
     for cal in calibrators[1:5:3]:
         process = LogitsProcessor(cal)
-        wanted = process.module.to("cuda").log_probabilities(rows)
+        expected = process.module.to("cuda").log_probabilities(rows)
         for i in range(8):  # by and by as a graph
-            given = rows.roll(i, 0)
-            assert torch.equal(process(None, given), wanted.roll(i, 0))
-        assert torch.equal(process(None, rows[:3]), wanted[:3])
+            logits = rows.roll(i, 0)
+            assert torch.equal(process(None, logits), expected.roll(i, 0))
+        assert torch.equal(process(None, rows[:3]), expected[:3])
         on_host = process(None, rows.cpu())  # and back
         assert on_host.device.type == "cpu"
-        assert torch.equal(process(None, rows), wanted)
+        assert torch.equal(process(None, rows), expected)
 
 
 @pytest.mark.parametrize("classes", [9000, 17_000])
@@ -273,15 +273,15 @@ def test_rows_of_every_length_are_sorted(m):
     z[3] = z[3].sort().values
     z[4] = z[3].flip(0)
     y = torch.as_tensor(rng.integers(0, m, 7))
-    found = TRITON.prepare(z.cuda(), y.cuda(), None)[0]
+    result = TRITON.prepare(z.cuda(), y.cuda(), None)[0]
     depth = z.max(dim=1, keepdim=True).values - z.sort(dim=1).values
-    assert torch.equal(found.rows.depth.cpu(), depth)
+    assert torch.equal(result.rows.depth.cpu(), depth)
     label = z.max(dim=1, keepdim=True).values - z.gather(1, y[:, None])
-    assert torch.equal(found.label_depth.cpu(), label[:, 0])
-    assert torch.equal(found.label_rank.cpu(), (depth > label).sum(dim=1))
-    assert torch.equal(found.label_held.cpu(), (depth == label).sum(dim=1))
+    assert torch.equal(result.label_depth.cpu(), label[:, 0])
+    assert torch.equal(result.label_rank.cpu(), (depth > label).sum(dim=1))
+    assert torch.equal(result.label_held.cpu(), (depth == label).sum(dim=1))
     tied = (depth[:, 1:] == depth[:, :-1]).any(dim=0).numpy()
-    assert (found.rows.tied == np.append(False, tied)).all()
+    assert (result.rows.tied == np.append(False, tied)).all()
 
 
 @pytest.mark.parametrize("m", [2, 33, 1500, 5000])
@@ -293,9 +293,9 @@ def test_masked_rows_are_prepared_as_by_array_operations(m):
     z[3, 0] = -3e38  # a depth that is cut
     z[4, :-1] = -np.inf
     y = torch.full((6,), m - 1)
-    found, plain = TRITON.prepare(z.cuda(), y.cuda(), None)[0], ArrayEngine().prepare(z, y, None)[0]
+    result, plain = TRITON.prepare(z.cuda(), y.cuda(), None)[0], ArrayEngine().prepare(z, y, None)[0]
     for name in ("depth", "height", "top", "valid"):
-        assert torch.equal(getattr(found.rows, name).cpu(), getattr(plain.rows, name)), name
+        assert torch.equal(getattr(result.rows, name).cpu(), getattr(plain.rows, name)), name
     for name in ("label_depth", "label_rank", "label_held"):
-        assert torch.equal(getattr(found, name).cpu(), getattr(plain, name)), name
-    assert (found.rows.tied == plain.rows.tied).all()
+        assert torch.equal(getattr(result, name).cpu(), getattr(plain, name)), name
+    assert (result.rows.tied == plain.rows.tied).all()

@@ -245,19 +245,19 @@ def test_information(way, rows, with_rest):
     rest = (height + 0.5, 3) if with_rest else None
     (block,) = engine.prepare(array(z), array(y), array(w), statistics=[share_of_row])
     if rest is not None:
-        known = Rest(array(rest[0]), array(np.full(N, float(rest[1]))))
-        tail = Tail(None, array(np.zeros(N, dtype=np.int64)), False, known)
+        rest_of_row = Rest(array(rest[0]), array(np.full(N, float(rest[1]))))
+        tail = Tail(None, array(np.zeros(N, dtype=np.int64)), False, rest_of_row)
         block = replace(block, rows=replace(block.rows, tail=tail, n_classes=M + rest[1]))
-    for given, factors in ((psi[:, :1], None), (psi, factors_of(block.statistics))):
-        some = Rows.of_blocks([replace(block, factors=factors)])
-        found = some.sum(Block.information, 0.7)
-        weight, variances, errors = informed(z, w, given, 0.7, rest)
-        assert found.weight == pytest.approx(weight)
+    for factor_values, factors in ((psi[:, :1], None), (psi, factors_of(block.statistics))):
+        subset = Rows.of_blocks([replace(block, factors=factors)])
+        result = subset.sum(Block.information, 0.7)
+        weight, variances, errors = informed(z, w, factor_values, 0.7, rest)
+        assert result.weight == pytest.approx(weight)
         tol_of_sums = max(1e-9, 10 * tol) * N
-        np.testing.assert_allclose(found.errors, errors, atol=tol_of_sums)
-        np.testing.assert_allclose(found.variances[BIAS, :, 1:], variances[BIAS, :, 1:], atol=tol_of_sums)
-        np.testing.assert_allclose(found.variances[SCALE, 0], variances[SCALE, 0], atol=tol_of_sums)
-        np.testing.assert_allclose(found.variances[SCALE, 1:, 0], variances[SCALE, 1:, 0], atol=tol_of_sums)
+        np.testing.assert_allclose(result.errors, errors, atol=tol_of_sums)
+        np.testing.assert_allclose(result.variances[BIAS, :, 1:], variances[BIAS, :, 1:], atol=tol_of_sums)
+        np.testing.assert_allclose(result.variances[SCALE, 0], variances[SCALE, 0], atol=tol_of_sums)
+        np.testing.assert_allclose(result.variances[SCALE, 1:, 0], variances[SCALE, 1:, 0], atol=tol_of_sums)
 
 
 @pytest.mark.parametrize("kind", ["plain", "ties", "masks"])
@@ -274,8 +274,8 @@ def test_many_rows_and_ranks_in_parts(kind):
     starts = [0, 1, 7, 33, m - 1]
     allowed = np.zeros((2, 3, m), dtype=bool)
     allowed[SCALE, 0, starts] = allowed[SCALE, :, 0] = allowed[BIAS, :, starts[1:]] = True
-    given = rng.uniform(0.05, 0.6, np.count_nonzero(allowed))
-    found = []
+    factor_values = rng.uniform(0.05, 0.6, np.count_nonzero(allowed))
+    result = []
     torch = pytest.importorskip("torch")
     for to in (torch.from_numpy, np.asarray):
         blocks = ARRAY.prepare(to(z), to(y), to(w), statistics=[share_of_row])
@@ -283,12 +283,14 @@ def test_many_rows_and_ranks_in_parts(kind):
         rows = Rows.of_blocks([replace(block, factors=factors_of(block.statistics))])
         for problem in (RankCone(rows, allowed), RankCone(Rows.of_blocks([block]), allowed[:, :1])):
             a = len(problem.atoms)
-            here = problem.evaluate(given[:a], np.arange(a))
-            found.append((here.value, here.gradient, here.hessian, problem.hessian(given[:a], np.arange(a))))
+            here = problem.evaluate(factor_values[:a], np.arange(a))
+            result.append(
+                (here.value, here.gradient, here.hessian, problem.hessian(factor_values[:a], np.arange(a)))
+            )
         info = rows.sum(Block.information, 0.7)
-        found.append([info.weight, info.variances / n, info.errors / n])
-    half = len(found) // 2
-    for expected, other in zip(found[:half], found[half:], strict=True):
+        result.append([info.weight, info.variances / n, info.errors / n])
+    half = len(result) // 2
+    for expected, other in zip(result[:half], result[half:], strict=True):
         for x, y in zip(expected, other, strict=True):
             np.testing.assert_allclose(y, x, rtol=1e-9, atol=1e-12)
 

@@ -35,8 +35,8 @@ def calibrated(data, name):
 @pytest.mark.parametrize("name", ROWS)
 def test_row(shared_logits, name):
     data = shared_logits("nncal_cifar10_densenet40")
-    found = figures(calibrated(data, name), data.y_test)
-    assert (np.abs(found - ROWS[name]) < [0.03, 0.05, 0.03]).all(), found
+    result = figures(calibrated(data, name), data.y_test)
+    assert (np.abs(result - ROWS[name]) < [0.03, 0.05, 0.03]).all(), result
 
 
 def test_diag(shared_logits):

@@ -27,8 +27,8 @@ def calibrator(request):
 
 
 def rows():
-    found = hostile_rows()
-    return found[sane(found)]
+    result = hostile_rows()
+    return result[sane(result)]
 
 
 def check(calibrator, z, probabilities, logits):
@@ -43,13 +43,13 @@ def check(calibrator, z, probabilities, logits):
 def test_onnx(calibrator):
     onnxruntime = pytest.importorskip("onnxruntime")
     z = rows()
-    given = {
+    arrays = {
         kind: onnxruntime.InferenceSession(calibrator.to_onnx(output=kind).SerializeToString()).run(
             None, {"logits": z}
         )[0]
         for kind in ("probabilities", "logits")
     }
-    check(calibrator, z, given["probabilities"], given["logits"])
+    check(calibrator, z, arrays["probabilities"], arrays["logits"])
 
 
 def test_torch(calibrator):
@@ -79,9 +79,9 @@ def test_probabilities_as_input():
     p = mc.TemperatureScaling().fit(z, y).predict_proba(z).astype(np.float32)
     calibrator = mc.StructuredMCCT(shrinkage=1.0, input="probabilities").fit(p, y)
     session = onnxruntime.InferenceSession(calibrator.to_onnx().SerializeToString())
-    (found,) = session.run(None, {"probabilities": p})
-    np.testing.assert_allclose(found, calibrator.predict_proba(p), atol=2e-5)
-    np.testing.assert_allclose(calibrator.to_torch()(torch.from_numpy(p)), found, atol=2e-5)
+    (result,) = session.run(None, {"probabilities": p})
+    np.testing.assert_allclose(result, calibrator.predict_proba(p), atol=2e-5)
+    np.testing.assert_allclose(calibrator.to_torch()(torch.from_numpy(p)), result, atol=2e-5)
 
 
 def test_stages_that_cannot_be_exported_are_named():

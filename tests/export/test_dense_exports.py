@@ -55,9 +55,9 @@ def test_one_graph_for_any_number_of_axes(name, axis):
     model = cal.to_onnx(dtype="float64", ndim="any")
     for lead in LEADS:
         X = places(cal, lead, axis)
-        found = run(model, X)
-        assert found.shape == X.shape
-        np.testing.assert_allclose(found, cal.predict_proba(X), rtol=0, atol=1e-12)
+        result = run(model, X)
+        assert result.shape == X.shape
+        np.testing.assert_allclose(result, cal.predict_proba(X), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("ndim", [2, 3, 4])
@@ -79,8 +79,8 @@ def test_context_of_places():
     codes = cal.context_.codes({"site": np.repeat(site.ravel(), 10)}).reshape(4, 6, 10, 1)
     expected = cal.predict_proba(X, context={"site": site})
     for ndim in (4, "any"):
-        found = run(cal.to_onnx(dtype="float64", ndim=ndim), X, context=codes)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+        result = run(cal.to_onnx(dtype="float64", ndim=ndim), X, context=codes)
+        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-12)
 
 
 def test_at_the_end_of_a_network_of_images():

@@ -205,13 +205,13 @@ def test_a_calibrated_classifier_exports_itself(estimator, load):
     # Single precision before all, so that trees see the numbers the graph sees.
     X = StandardScaler().fit_transform(X).astype(np.float32)
     model = mc.CalibratedClassifier(estimator, "temperature", cv=3).fit(X, y)
-    found = run(model.to_onnx(), X)
+    result = run(model.to_onnx(), X)
     p = model.predict_proba(X)
-    assert list(found) == ["label", "probabilities"]
-    np.testing.assert_allclose(found["probabilities"], p, atol=2e-4)
-    assert mc.metrics.nll(found["probabilities"], y) == pytest.approx(mc.metrics.nll(p, y), abs=1e-5)
+    assert list(result) == ["label", "probabilities"]
+    np.testing.assert_allclose(result["probabilities"], p, atol=2e-4)
+    assert mc.metrics.nll(result["probabilities"], y) == pytest.approx(mc.metrics.nll(p, y), abs=1e-5)
     clear = np.diff(np.sort(p, axis=1)[:, -2:])[:, 0] > 1e-3
-    np.testing.assert_array_equal(found["label"][clear], model.predict(X)[clear])
+    np.testing.assert_array_equal(result["label"][clear], model.predict(X)[clear])
 
 
 def test_other_forms_of_the_exported_classifier(tmp_path):
@@ -281,10 +281,10 @@ def test_the_label_is_that_of_the_calibrated_probabilities():
         X, names[y]
     )
     assert (model.predict(X) != model.estimator_.predict(X)).mean() > 0.1
-    found = run(model.to_onnx(), X)
-    np.testing.assert_array_equal(found["label"], names[found["probabilities"].argmax(axis=1)])
+    result = run(model.to_onnx(), X)
+    np.testing.assert_array_equal(result["label"], names[result["probabilities"].argmax(axis=1)])
     clear = np.diff(np.sort(model.predict_proba(X), axis=1)[:, -2:])[:, 0] > 1e-3
-    np.testing.assert_array_equal(found["label"][clear], model.predict(X)[clear])
+    np.testing.assert_array_equal(result["label"][clear], model.predict(X)[clear])
 
 
 @pytest.mark.parametrize("estimator", [LogisticRegression(C=0.05), GaussianNB()], ids=repr)
@@ -292,16 +292,16 @@ def test_an_ensemble_exports_itself(estimator, tmp_path):
     X, y = load_iris(return_X_y=True)
     X = StandardScaler().fit_transform(X).astype(np.float32)
     names = np.array(["setosa", "versicolor", "virginica"])
-    some = np.r_[0:50, 50:100, 100]  # one row of the last class: a member has not seen it
-    splits = list(KFold(3, shuffle=True, random_state=0).split(X[some]))
-    model = mc.CalibratedClassifier(estimator, cv=splits, ensemble=True).fit(X[some], names[y[some]])
+    chosen = np.r_[0:50, 50:100, 100]  # one row of the last class: a member has not seen it
+    splits = list(KFold(3, shuffle=True, random_state=0).split(X[chosen]))
+    model = mc.CalibratedClassifier(estimator, cv=splits, ensemble=True).fit(X[chosen], names[y[chosen]])
     assert sorted(len(m.seen) for m in model.calibrated_classifiers_) == [2, 3, 3]
-    found = run(model.to_onnx(tmp_path / "m.onnx"), X)
-    assert list(found) == ["label", "probabilities"]
+    result = run(model.to_onnx(tmp_path / "m.onnx"), X)
+    assert list(result) == ["label", "probabilities"]
     p = model.predict_proba(X)
-    np.testing.assert_allclose(found["probabilities"], p, atol=2e-4)
+    np.testing.assert_allclose(result["probabilities"], p, atol=2e-4)
     clear = np.diff(np.sort(p, axis=1)[:, -2:])[:, 0] > 1e-3
-    np.testing.assert_array_equal(found["label"][clear], model.predict(X)[clear])
+    np.testing.assert_array_equal(result["label"][clear], model.predict(X)[clear])
     logits = run(model.to_onnx(output="logits"), X)["calibrated_logits"]
     np.testing.assert_allclose(np.exp(logits), p, atol=2e-4)
     with pytest.raises(mc.InputError, match="output must be one of"):
@@ -325,5 +325,5 @@ def test_scores_of_pairs_and_of_any_size_export_themselves(estimator, scaled, cl
     X = X.astype(np.float32)
     model = mc.CalibratedClassifier(estimator, cv=3).fit(X, y)
     assert (model.calibrated_classifiers_[0].scale != 1) == scaled
-    found = run(model.to_onnx(X=X), X)
-    np.testing.assert_allclose(found["probabilities"], model.predict_proba(X), atol=2e-3)
+    result = run(model.to_onnx(X=X), X)
+    np.testing.assert_allclose(result["probabilities"], model.predict_proba(X), atol=2e-3)

@@ -51,13 +51,13 @@ def test_a_finite_mask_takes_no_digits(kind, mask):
     rows[:, 2] = mask
     exact = cal.to_torch(dtype=torch.float64)(torch.from_numpy(rows).double()).numpy()
     module = cal.to_torch()
-    found = {
+    result = {
         "numpy": module(torch.from_numpy(rows)).numpy(),
         "torch": module(torch.from_numpy(rows).requires_grad_()).detach().numpy(),
         "logs": module.log_probabilities(torch.from_numpy(rows)).exp().numpy(),
         "onnx": ort.InferenceSession(cal.to_onnx().SerializeToString()).run(None, {"logits": rows})[0],
     }
-    for name, p in found.items():
+    for name, p in result.items():
         np.testing.assert_allclose(p, exact, rtol=0, atol=2e-6, err_msg=name)
         assert_order_kept(rows, p)
 

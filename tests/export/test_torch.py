@@ -187,8 +187,8 @@ def test_probabilities_smaller_than_the_type_can_hold():
     np.testing.assert_array_equal(cal.to_torch()(torch.tensor(x)).numpy(), cal.predict_proba(x))
     session = onnxruntime.InferenceSession(cal.to_onnx().SerializeToString())
     wide = x.astype(np.float32)
-    found = session.run(None, {session.get_inputs()[0].name: wide})[0]
-    np.testing.assert_allclose(found, cal.predict_proba(wide), atol=1e-6)
+    result = session.run(None, {session.get_inputs()[0].name: wide})[0]
+    np.testing.assert_allclose(result, cal.predict_proba(wide), atol=1e-6)
 
 
 def test_own_statistic():

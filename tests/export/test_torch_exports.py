@@ -103,10 +103,10 @@ def test_a_model_with_a_calibrator_attached(rows):
     with pytest.raises(mc.InputError, match="fitted on probabilities, but models give logits"):
         attach(model, mc.TemperatureScaling(input="probabilities").fit(p, [0, 1, 0, 1]))
     data = mc.data.synthetic(200, 3)
-    known = mc.ConditionalMCCT().fit(data.values, data.labels, context=np.arange(200) % 2)
+    with_context = mc.ConditionalMCCT().fit(data.values, data.labels, context=np.arange(200) % 2)
     for wrap in (lambda cal: attach(model, cal), LogitsProcessor):
         with pytest.raises(mc.InputError, match="fitted with context, which a model does not give"):
-            wrap(known)
+            wrap(with_context)
 
 
 CHAINS = {

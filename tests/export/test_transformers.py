@@ -43,8 +43,8 @@ def test_a_pipeline_gives_calibrated_scores(classifier):
     )
 
     def scores(**how):
-        found = [{one["label"]: one["score"] for one in row} for row in classify(texts, **how)]
-        return np.array([[row[name] for name in NAMES] for row in found])
+        result = [{one["label"]: one["score"] for one in row} for row in classify(texts, **how)]
+        return np.array([[row[name] for name in NAMES] for row in result])
 
     logits = scores(function_to_apply="none")
     labels = np.array([rng.choice(3, p=p) for p in softmax(0.4 * logits, axis=1)])

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(run.figures(time.monotonic() - began))
     for failure in run.kinds():
         print(f"  {failure}")
-    return 1 if run.found else 0
+    return 1 if run.counts else 0
 
 
 if __name__ == "__main__":

@@ -39,16 +39,16 @@ class Failure:
 
 def failures(cal: Any, batch: Batch, rng: np.random.Generator) -> tuple[list[Failure], int]:
     """What is broken, one failure for each promise at most, and how many rows were predicted."""
-    found: dict[str, Failure] = {}
+    result: dict[str, Failure] = {}
     looked = _Look(cal, batch, rng)
     try:
         for failure in looked.all():
-            found.setdefault(failure.promise, failure)
+            result.setdefault(failure.promise, failure)
     except Refused:
         raise
     except Exception as error:
-        found["no exception"] = Failure("no exception", 0, f"{type(error).__name__}: {error}"[:300])
-    return list(found.values()), looked.predicted
+        result["no exception"] = Failure("no exception", 0, f"{type(error).__name__}: {error}"[:300])
+    return list(result.values()), looked.predicted
 
 
 class _Look:
@@ -92,12 +92,12 @@ class _Look:
             rows = np.sort(self.rng.choice(len(given), size=MANY // given.shape[1], replace=False))
             got = got.part(rows)
         logits = oracle.logits_of(self.cal, given[rows].astype(np.float64))
-        wanted = oracle.expected(self.cal, logits, self.computes_in_single)
-        rounding = np.full((len(rows), 1), 1e-4) if wanted is None else wanted.tolerance
+        expected = oracle.expected(self.cal, logits, self.computes_in_single)
+        rounding = np.full((len(rows), 1), 1e-4) if expected is None else expected.tolerance
         rounding = rounding + 4 * got.eps
-        if wanted is not None:
-            for failure in at_rows("value", ~(wanted.excess(got.p) <= 4 * got.eps), ""):
-                far = float(np.abs(got.p - wanted.by_logit)[failure.row].max())
+        if expected is not None:
+            for failure in at_rows("value", ~(expected.excess(got.p) <= 4 * got.eps), ""):
+                far = float(np.abs(got.p - expected.by_logit)[failure.row].max())
                 allowed = float(rounding[failure.row, 0])
                 text = f"off by {far:.2g} from the mathematics, rounding explains {allowed:.1g}"
                 yield Failure("value", int(rows[failure.row]), text)
@@ -110,7 +110,7 @@ class _Look:
             yield from self.renamed(given, got, rounding)
             if self.cal.input == "logits":
                 yield from self.shifted(given, got, rounding)
-        if wanted is not None and given.dtype == np.float64 and given.shape[1] <= 6:
+        if expected is not None and given.dtype == np.float64 and given.shape[1] <= 6:
             yield from self.exact(given, got, rounding)
 
     @property

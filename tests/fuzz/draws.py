@@ -104,8 +104,8 @@ def draw_method(rng: np.random.Generator, m: int) -> Method:
     if name == "ConditionalMCCT" and rng.random() < 0.4:
         words["by_class"] = str(rng.choice(["True", "False"]))
     if name == "ConditionalMCCT" and rng.random() < 0.6:
-        some = rng.choice(STATISTICS + CUSTOM, size=rng.integers(1, 4), replace=False)
-        words["statistics"] = "(" + ", ".join(some) + ",)"
+        picked = rng.choice(STATISTICS + CUSTOM, size=rng.integers(1, 4), replace=False)
+        words["statistics"] = "(" + ", ".join(picked) + ",)"
         words["n_knots"] = str(rng.choice([1, 2, 3, 7]))
         words["shrinkage"] = str(rng.choice(["0.1", "1.0", "20.0"]))
     return Method(name, tuple(words.items()))

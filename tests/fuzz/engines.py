@@ -149,16 +149,16 @@ def _out(cal: Any, x: np.ndarray, dtype: str) -> Result:
 def _torch(cal: Any, x: np.ndarray, dtype: str) -> Result:
     import torch
 
-    given = torch.tensor(x).to(getattr(torch, dtype))
-    return _tensors(cal.predict_proba(given), cal.transform(given), cal.predict(given))
+    tensor = torch.tensor(x).to(getattr(torch, dtype))
+    return _tensors(cal.predict_proba(tensor), cal.transform(tensor), cal.predict(tensor))
 
 
 def _module(cal: Any, x: np.ndarray, dtype: str) -> Result:
     import torch
 
     module = cal.to_torch(dtype=torch.float64 if dtype == "float64" else torch.float32)
-    given = torch.tensor(x).to(getattr(torch, dtype))
-    return _tensors(module(given), module.transform(given), None)
+    tensor = torch.tensor(x).to(getattr(torch, dtype))
+    return _tensors(module(tensor), module.transform(tensor), None)
 
 
 def _onnx(cal: Any, x: np.ndarray, dtype: str) -> Result:

@@ -44,15 +44,15 @@ def _grid(eps: float) -> float:
 def expected(calibrator: Any, logits: np.ndarray, single: bool) -> Expected | None:
     """What ``predict_proba`` should give for logits (n, m) of doubles; None where the oracle does not know the method."""
     find = _METHODS.get(type(calibrator).__name__)
-    found = None if find is None else find(calibrator, logits, single)
-    if found is None or calibrator.input == "logits":
-        return found
+    result = None if find is None else find(calibrator, logits, single)
+    if result is None or calibrator.input == "logits":
+        return result
     # A logarithm is rounded as well, and a weight makes more of that; what it makes equal may change its rank.
     blur = 128 * float(np.finfo(np.float32).eps) if single else 1024 * float(np.finfo(np.float64).eps)
     apart = np.diff(np.sort(logits, axis=1), axis=1)
     doubtful = ((apart > 0) & (apart < blur)).any(axis=1, keepdims=True)
-    tolerance = found.tolerance + blur * (1.0 + _steepness(calibrator))
-    return replace(found, tolerance=np.where(doubtful, 1.0, tolerance))
+    tolerance = result.tolerance + blur * (1.0 + _steepness(calibrator))
+    return replace(result, tolerance=np.where(doubtful, 1.0, tolerance))
 
 
 def _steepness(calibrator: Any) -> float:
@@ -199,9 +199,9 @@ def _conditional(calibrator: Any, logits: np.ndarray, single: bool) -> Expected:
     ramps, statistics = calibrator.factors_.ramps, calibrator.factors_.statistics
     rows = _sorted(logits, c.shape[2], single)
     psi, unsure = np.ones((len(logits), 1 + len(ramps))), np.zeros((len(logits), 1 + len(ramps)))
-    found = [_statistic(s, rows, c.shape[2]) for s in statistics]
+    result = [_statistic(s, rows, c.shape[2]) for s in statistics]
     for k, ramp in enumerate(ramps, 1):
-        q, error = found[ramp.statistic]
+        q, error = result[ramp.statistic]
         width = ramp.one - ramp.zero
         with np.errstate(over="ignore", invalid="ignore"):
             psi[:, k] = np.clip((q - ramp.zero) / width, 0.0, 1.0)

@@ -135,8 +135,8 @@ def real(name: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     """Some rows of the calibration part of a real set, in half precision more often than not."""
     with np.load(LOGITS / f"{name}.npz") as arrays:
         z, y = arrays["logits_val"].astype(np.float64), arrays["y_val"]
-    some = rng.choice(len(z), size=min(n, len(z)), replace=False)
-    z, y = z[some], y[some]
+    chosen = rng.choice(len(z), size=min(n, len(z)), replace=False)
+    z, y = z[chosen], y[chosen]
     rounding = rng.integers(0, 4)
     if rounding == 1:
         return z, y

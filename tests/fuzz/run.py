@@ -19,7 +19,7 @@ class Run:
     def __init__(self, seed: int, real_names: Sequence[str] = ()):
         self.seed, self.real_names = seed, real_names
         self.fits = self.refused = self.unfinished = self.batches = self.rows = 0
-        self.found: Counter[tuple[str, str, str, str]] = Counter()
+        self.counts: Counter[tuple[str, str, str, str]] = Counter()
 
     def fit(self, number: int) -> None:
         """Draw, fit and check case ``number``."""
@@ -53,8 +53,8 @@ class Run:
 
     def report(self, case: Case, failure: Failure) -> None:
         kind = (failure.promise, case.method.name, case.batch.engine, case.batch.dtype)
-        self.found[kind] += 1
-        if self.found[kind] > 1:
+        self.counts[kind] += 1
+        if self.counts[kind] > 1:
             return
         print(
             f"\n# {failure.promise}, row {failure.row}: {failure.text}"
@@ -66,9 +66,9 @@ class Run:
     def figures(self, seconds: float) -> str:
         return (
             f"{self.fits} fits ({self.refused} fits or batches refused in a sentence, {self.unfinished} not converged), "
-            f"{self.batches} batches, {self.rows:,} predicted rows, {sum(self.found.values())} failures of "
-            f"{len(self.found)} kinds, {seconds:.0f} s"
+            f"{self.batches} batches, {self.rows:,} predicted rows, {sum(self.counts.values())} failures of "
+            f"{len(self.counts)} kinds, {seconds:.0f} s"
         )
 
     def kinds(self) -> list[str]:
-        return [f"{count} x {', '.join(kind)}" for kind, count in sorted(self.found.items())]
+        return [f"{count} x {', '.join(kind)}" for kind, count in sorted(self.counts.items())]

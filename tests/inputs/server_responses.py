@@ -61,12 +61,12 @@ def completion(z, actual, k=K, name=LETTERS.__getitem__, first=False):
 
 def prompt(z, actual, k=K):
     """``prompt_logprobs`` of vLLM's server: numbers as keys, the prompt's own token first, then the k largest."""
-    found = [None]
+    result = [None]
     for row, own in zip(z, actual, strict=True):
         falling = np.argsort(-row)
         rank = {int(i): r for r, i in enumerate(falling, start=1)}
         order = [int(own), *map(int, falling[:k])]
-        found.append(
+        result.append(
             {str(i): {"logprob": float(row[i]), "rank": rank[i], "decoded_token": LETTERS[i]} for i in order}
         )
-    return found
+    return result

@@ -83,8 +83,8 @@ def test_rows_of_rounded_probabilities_are_taken_and_normalised(m, decimals):
     labels = np.random.default_rng(1).integers(0, m, 300)
     whole = rounded / rounded.sum(axis=1, keepdims=True)
     for method in (mc.MCCT(input="probabilities"), mc.VectorScaling(input="probabilities")):
-        found = method.fit(rounded, labels).predict_proba(rounded)
-        np.testing.assert_allclose(found, method.fit(whole, labels).predict_proba(whole), atol=2e-6)
+        result = method.fit(rounded, labels).predict_proba(rounded)
+        np.testing.assert_allclose(result, method.fit(whole, labels).predict_proba(whole), atol=2e-6)
     with pytest.raises(mc.InputError, match="expected non-negative rows that sum to one"):
         mc.MCCT(input="probabilities").fit(rounded * 1.3, labels)
 

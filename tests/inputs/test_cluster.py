@@ -61,8 +61,8 @@ def test_rows_without_weight_do_not_move_the_blocks(calibrator):
     weight = np.random.default_rng(1).integers(0, 3, size=len(y)).astype(float)
     weight[:50] = weight[9000:14000] = weight[-300:] = 0
     expected = clone(calibrator).fit(X, y, weight)
-    given = weight if isinstance(calibrator, mc.MCCT) else da.from_array(weight, chunks=4000)
-    close(clone(calibrator).fit(da.from_array(X, chunks=(3100, -1)), y, given), expected)
+    weights = weight if isinstance(calibrator, mc.MCCT) else da.from_array(weight, chunks=4000)
+    close(clone(calibrator).fit(da.from_array(X, chunks=(3100, -1)), y, weights), expected)
 
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)

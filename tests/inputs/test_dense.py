@@ -36,9 +36,9 @@ def test_boxes_hold_the_rows_in_order(lead, data):
     start = data.draw(st.integers(0, n))
     stop = data.draw(st.integers(start, n))
     places = np.arange(n).reshape(lead)
-    found = boxes(tuple(lead), start, stop)
-    assert np.concatenate([places[box].ravel() for box in found]).tolist() == list(range(start, stop))
-    assert len(found) <= 2 * len(lead)
+    result = boxes(tuple(lead), start, stop)
+    assert np.concatenate([places[box].ravel() for box in result]).tolist() == list(range(start, stop))
+    assert len(result) <= 2 * len(lead)
 
 
 @given(st.integers(2, 4), st.data())
@@ -49,12 +49,12 @@ def test_gathered_rows_are_those_of_a_copy(ndim, data):
     array = np.arange(float(np.prod(shape))).reshape(shape)
     copy = np.moveaxis(array, axis, -1).reshape(-1, shape[axis])
     rows = GatheredRows(array, axis)
-    some = slice(*data.draw(st.tuples(st.integers(0, len(copy)), st.integers(0, len(copy)))))
-    np.testing.assert_array_equal(rows[some], copy[some])
+    chosen = slice(*data.draw(st.tuples(st.integers(0, len(copy)), st.integers(0, len(copy)))))
+    np.testing.assert_array_equal(rows[chosen], copy[chosen])
     other = GatheredRows(np.zeros(shape), axis)
-    other[some] = copy[some]
-    np.testing.assert_array_equal(np.asarray(other)[some], copy[some])
-    assert other.array.sum() == copy[some].sum()
+    other[chosen] = copy[chosen]
+    np.testing.assert_array_equal(np.asarray(other)[chosen], copy[chosen])
+    assert other.array.sum() == copy[chosen].sum()
     for refused in (lambda: rows[::2], lambda: other.__setitem__(slice(None, None, -1), copy)):
         with pytest.raises(mc.InputError, match="slices of neighbouring rows, but the step is"):
             refused()
@@ -67,10 +67,10 @@ def test_any_axis_gives_what_rows_give(axis):
     cal = from_json(to_json(cal, data=(X, PLACES)))
     rows = mc.MCCT().fit(ROWS, LABELS)
     for method in ("predict_proba", "transform"):
-        found = getattr(cal, method)(X)
-        assert found.shape == X.shape
+        result = getattr(cal, method)(X)
+        assert result.shape == X.shape
         np.testing.assert_array_equal(
-            np.moveaxis(found, axis, -1).reshape(-1, M), getattr(rows, method)(ROWS)
+            np.moveaxis(result, axis, -1).reshape(-1, M), getattr(rows, method)(ROWS)
         )
     np.testing.assert_array_equal(cal.predict(X), rows.predict(ROWS).reshape(N, H, W))
     assert cal.score(X, PLACES) == rows.score(ROWS, LABELS)
@@ -123,10 +123,10 @@ def test_context_of_places_and_of_images():
     site, light = np.arange(N) % 2, np.random.default_rng(1).normal(size=(N, H, W))
     cal = mc.ConditionalMCCT(class_axis=1)
     cal.fit(IMAGES, PLACES, context={"site": site, "light": light})
-    found = cal.predict_proba(IMAGES, context={"site": site, "light": light})
+    result = cal.predict_proba(IMAGES, context={"site": site, "light": light})
     rows = {"site": np.repeat(site, H * W), "light": light.ravel()}
     expected = mc.ConditionalMCCT().fit(ROWS, LABELS, context=rows).predict_proba(ROWS, context=rows)
-    np.testing.assert_array_equal(found, images(expected))
+    np.testing.assert_array_equal(result, images(expected))
     with pytest.raises(mc.InputError, match=r"context has shape \(4,\), and there are places of shape"):
         cal.predict_proba(IMAGES, context={"site": site[:4], "light": light})
 
@@ -140,9 +140,9 @@ def test_out_and_blocks_have_the_shape_given(tmp_path, monkeypatch):
     np.save(tmp_path / "z.npy", IMAGES)
     file = np.load(tmp_path / "z.npy", mmap_mode="r")
     monkeypatch.setattr("monocal.inputs.files._READ", 2 * M * H * W)
-    found = list(cal.predict_blocks(file))
-    assert [block.shape for block in found] == [(2, M, H, W)] * 3
-    np.testing.assert_array_equal(np.concatenate(found), expected)
+    result = list(cal.predict_blocks(file))
+    assert [block.shape for block in result] == [(2, M, H, W)] * 3
+    np.testing.assert_array_equal(np.concatenate(result), expected)
     with pytest.raises(mc.InputError, match=r"out must be an array of shape \(6, 5, 7, 9\)"):
         cal.predict_proba(IMAGES, out=np.empty((N, H, W, M)))
 
@@ -239,8 +239,8 @@ def test_tokens_of_a_server_with_padding():
     cal = mc.TemperatureScaling(ignore_index=-100).fit(top, [7, 4, -100])
     assert cal.temperature_ == mc.TemperatureScaling().fit(top[:2], [7, 4]).temperature_
     assert cal.score(top, [7, 4, -100]) == pytest.approx(cal.score(top[:2], [7, 4]), rel=1e-12)
-    found = mc.evaluate(top, [7, 4, -100], ignore_index=-100)
-    assert found.to_dict() == mc.evaluate(top[:2], [7, 4]).to_dict()
+    result = mc.evaluate(top, [7, 4, -100], ignore_index=-100)
+    assert result.to_dict() == mc.evaluate(top[:2], [7, 4]).to_dict()
 
 
 def test_context_that_can_be_read_in_two_ways_is_refused():
@@ -252,8 +252,8 @@ def test_context_that_can_be_read_in_two_ways_is_refused():
     lines = np.repeat(either.ravel(), W)
     expected = mc.ConditionalMCCT().fit(ROWS, LABELS, context={"line": lines})
     cal.fit(IMAGES, PLACES, context={"line": either})
-    found = cal.predict_proba(IMAGES, context={"line": either})
-    np.testing.assert_array_equal(found, images(expected.predict_proba(ROWS, context={"line": lines})))
+    result = cal.predict_proba(IMAGES, context={"line": either})
+    np.testing.assert_array_equal(result, images(expected.predict_proba(ROWS, context={"line": lines})))
     columns = np.random.default_rng(2).normal(size=(N, H + 1))  # no other way to read these
     assert len(cal.fit(IMAGES, PLACES, context=columns).context_.columns) == H + 1
     assert len(cal.fit(IMAGES, PLACES, context=lines.reshape(N, H, W)).context_.columns) == 1

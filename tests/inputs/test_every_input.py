@@ -162,13 +162,13 @@ def test_every_calibrator_takes_every_input(kind, name, tmp_path, monkeypatch):
             return
         method.fit(X, labels)
     if "blocks" in kind:
-        found = np.concatenate(list(method.predict_blocks(X)))
+        result = np.concatenate(list(method.predict_blocks(X)))
     else:
-        found = method.predict_proba(X)
+        result = method.predict_proba(X)
         if kind == "pyarrow, a column of lists":
-            found = np.stack(found["logits"].to_pylist())
+            result = np.stack(result["logits"].to_pylist())
         else:
-            assert tuple(found.shape) == np.shape(X)
-        found = np.asarray(found)
-    rows = np.moveaxis(found, method.class_axis, -1).reshape(-1, M)
+            assert tuple(result.shape) == np.shape(X)
+        result = np.asarray(result)
+    rows = np.moveaxis(result, method.class_axis, -1).reshape(-1, M)
     np.testing.assert_allclose(rows, expected_of(name), atol=1e-9)

@@ -34,9 +34,9 @@ def test_a_dask_frame_stays_where_it_is(monkeypatch):
     assert type(p) is type(f) is type(X)
     assert type(classes) is type(y)
     assert list(p.columns) == NAMES
-    found = p.compute()
-    pandas.testing.assert_index_equal(found.index, frame.index)
-    np.testing.assert_allclose(found, whole.predict_proba(Z), atol=1e-10)
+    result = p.compute()
+    pandas.testing.assert_index_equal(result.index, frame.index)
+    np.testing.assert_allclose(result, whole.predict_proba(Z), atol=1e-10)
     np.testing.assert_array_equal(classes.compute(), whole.predict(Z))
     single = cal.predict_proba(X.astype(np.float32))
     assert (single.dtypes == np.float32).all()

@@ -42,9 +42,9 @@ def test_any_byte_order(data, dtype):
     cal = mc.MCCT().fit(z, y.astype(">i4"), w.astype(">f8"))
     expected = mc.MCCT().fit(native, y, w)
     for method in ("predict_proba", "transform"):
-        got, wanted = getattr(cal, method)(z), getattr(expected, method)(native)
-        np.testing.assert_array_equal(got, wanted)
-        assert got.dtype == wanted.dtype == native.dtype
+        got, reference = getattr(cal, method)(z), getattr(expected, method)(native)
+        np.testing.assert_array_equal(got, reference)
+        assert got.dtype == reference.dtype == native.dtype
     assert mc.metrics.nll(cal.predict_proba(z).astype(dtype), y) == mc.metrics.nll(cal.predict_proba(z), y)
 
 

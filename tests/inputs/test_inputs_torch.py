@@ -54,6 +54,6 @@ def test_types_that_make_no_sense(good, bad, words):
 def test_a_transposed_tensor_is_an_array_like_any_other(cal):
     rng = np.random.default_rng(0)
     z, y = rng.normal(size=(10, 200)).astype(np.float32), rng.integers(0, 10, 200)
-    given = torch.as_tensor(z).T
-    p = clone(cal).fit(given, torch.as_tensor(y)).predict_proba(given)
+    tensor = torch.as_tensor(z).T
+    p = clone(cal).fit(tensor, torch.as_tensor(y)).predict_proba(tensor)
     np.testing.assert_allclose(p.numpy(), cal.fit(z.T.copy(), y).predict_proba(z.T.copy()), atol=1e-6)

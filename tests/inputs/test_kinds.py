@@ -87,10 +87,10 @@ def test_the_same_kind_comes_back(name):
     X, expected = make(Z), mc.MCCT().fit(Z, Y)
     cal = mc.MCCT().fit(X, Y)
     for method in ("predict_proba", "transform"):
-        found = getattr(cal, method)(X)
-        assert type(found) is type(X)
-        np.testing.assert_array_equal(read(found), getattr(expected, method)(Z))
-        assert formats.library_of(found) == formats.library_of(X)
+        result = getattr(cal, method)(X)
+        assert type(result) is type(X)
+        np.testing.assert_array_equal(read(result), getattr(expected, method)(Z))
+        assert formats.library_of(result) == formats.library_of(X)
     classes = cal.predict(X)
     assert formats.library_of(classes) == formats.library_of(X)
     np.testing.assert_array_equal(np.asarray(classes), expected.predict(Z))
@@ -125,9 +125,9 @@ def test_names_of_columns_are_kept():
 
 def test_context_of_every_kind():
     pa, pl = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
-    known = {"site": np.arange(N) % 3, "light": np.linspace(-1, 1, N)}
-    expected = mc.ConditionalMCCT().fit(Z, Y, context=known).predict_proba(Z, context=known)
-    for context in (pa.table(known), pl.DataFrame(known)):
+    columns = {"site": np.arange(N) % 3, "light": np.linspace(-1, 1, N)}
+    expected = mc.ConditionalMCCT().fit(Z, Y, context=columns).predict_proba(Z, context=columns)
+    for context in (pa.table(columns), pl.DataFrame(columns)):
         cal = mc.ConditionalMCCT().fit(Z, Y, context=context)
         np.testing.assert_array_equal(cal.predict_proba(Z, context=context), expected)
 
@@ -170,11 +170,11 @@ def test_bfloat16_of_numpy_stays():
     z = Z.astype(ml_dtypes.bfloat16)
     cal = mc.MCCT(shrinkage=0).fit(z, Y)
     for method in ("predict_proba", "transform"):
-        found = getattr(cal, method)(z)
-        assert found.dtype == ml_dtypes.bfloat16
-        np.testing.assert_array_equal(found.argmax(axis=1), z.argmax(axis=1))
+        result = getattr(cal, method)(z)
+        assert result.dtype == ml_dtypes.bfloat16
+        np.testing.assert_array_equal(result.argmax(axis=1), z.argmax(axis=1))
         alone = np.concatenate([getattr(cal, method)(z[i : i + 1]) for i in range(N)])
-        np.testing.assert_array_equal(found, alone)
+        np.testing.assert_array_equal(result, alone)
     assert mc.order_audit(z, cal.transform(z), input="logits").preserved
     # A tie that only rounding makes, and a distance that the type can just hold.
     near = np.array([[1.0, 1.0078125, 0.0, -5.0]] * 3, dtype=ml_dtypes.bfloat16)
@@ -236,8 +236,8 @@ def test_a_relation_of_duckdb():
     assert cal.score(X, y) == pytest.approx(expected.score(Z, Y))
     assert mc.evaluate(p, y)["nll"].value == pytest.approx(-expected.score(Z, Y))
     np.testing.assert_allclose(np.stack(expected.predict_proba(lists)), expected.predict_proba(Z))
-    known = mc.ConditionalMCCT().fit(X, y, context=context)
-    assert known.context_.columns[0].categories == ("a", "b")
+    with_context = mc.ConditionalMCCT().fit(X, y, context=context)
+    assert with_context.context_.columns[0].categories == ("a", "b")
 
 
 class _Device:
@@ -296,14 +296,14 @@ def test_classes_of_a_labelled_array_are_those_of_the_fit(tmp_path):
     cal = mc.MCCT().fit(X, Y)
     assert list(cal.feature_names_in_) == NAMES
     assert cal.class_dim_ == "class"
-    for known in (cal, mc.load(cal.save(tmp_path / "cal.json"))):
-        for use in (known.predict_proba, known.predict, lambda x, known=known: known.score(x, Y)):
+    for loaded in (cal, mc.load(cal.save(tmp_path / "cal.json"))):
+        for use in (loaded.predict_proba, loaded.predict, lambda x, loaded=loaded: loaded.score(x, Y)):
             with pytest.raises(ValueError, match="same order"):
                 use(X.isel({"class": [3, 2, 1, 0]}))
         with pytest.raises(ValueError, match="feature names should match"):
-            known.predict_proba(X.assign_coords({"class": list("abce")}))
+            loaded.predict_proba(X.assign_coords({"class": list("abce")}))
         with pytest.raises(ValueError, match="same order"):
-            list(known.predict_blocks([X.isel({"class": [3, 2, 1, 0]})]))
+            list(loaded.predict_blocks([X.isel({"class": [3, 2, 1, 0]})]))
     again = mc.MCCT().fit(X, Y, start=cal)
     assert list(again.feature_names_in_) == NAMES
     with pytest.raises(ValueError, match="same order"):
@@ -319,12 +319,12 @@ def test_context_beside_a_labelled_array():
     X, site = labelled(Z), np.array(["a", "b", "c"])[np.arange(N) % 3]
     cal = mc.ConditionalMCCT().fit(X, Y, context={"site": site})
     other = np.where(site == "c", "elsewhere", site)
-    found = cal.predict_proba(X, context={"site": other})
+    result = cal.predict_proba(X, context={"site": other})
     assert cal.unseen_ == np.count_nonzero(site == "c")
     expected = (
         mc.ConditionalMCCT().fit(Z, Y, context={"site": site}).predict_proba(Z, context={"site": other})
     )
-    np.testing.assert_array_equal(np.asarray(found), expected)
+    np.testing.assert_array_equal(np.asarray(result), expected)
 
 
 def test_places_of_labelled_arrays_go_by_name():

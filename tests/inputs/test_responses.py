@@ -44,7 +44,7 @@ def test_the_responses_api_is_the_same_as_chat():
     text = {"type": "output_text", "text": "...", "annotations": [], "logprobs": tokens}
     message = {"type": "message", "role": "assistant", "content": [text]}
     reply = {"object": "response", "output": [{"type": "reasoning", "summary": []}, message]}
-    top, expected = (mc.TopK.from_openai(found, n_classes=50) for found in (reply, chat(z)))
+    top, expected = (mc.TopK.from_openai(result, n_classes=50) for result in (reply, chat(z)))
     np.testing.assert_array_equal(top.values, expected.values)
     np.testing.assert_array_equal(top.tokens, expected.tokens)
     assert top.places[:2].tolist() == [[0, 0, 0], [0, 0, 1]]
@@ -61,9 +61,9 @@ def test_the_responses_api_is_the_same_as_chat():
 
 def test_prompts_of_vllm_are_calibrated_on_their_own_text():
     z, y = rows(1000)
-    found = prompt(z, y)
+    result = prompt(z, y)
     top = mc.TopK.from_vllm(
-        {"choices": [{"index": 0, "text": "", "prompt_logprobs": found}]}, n_classes=8, k=K
+        {"choices": [{"index": 0, "text": "", "prompt_logprobs": result}]}, n_classes=8, k=K
     )
     np.testing.assert_array_equal(
         top.values, -np.sort(-z, axis=1)[:, :K]
@@ -74,13 +74,13 @@ def test_prompts_of_vllm_are_calibrated_on_their_own_text():
     assert 1.5 < cal.temperature_ < 2.5
     assert cal.score(top, y) > -mc.metrics.nll(top, y) + 0.02
     # Chat responses have them next to the choices; there are those of what was generated, too.
-    both = {**chat(z[:3]), "prompt_logprobs": found[:4], "prompt_token_ids": [0, *map(int, y[:3])]}
+    both = {**chat(z[:3]), "prompt_logprobs": result[:4], "prompt_token_ids": [0, *map(int, y[:3])]}
     with pytest.raises(mc.InputError, match="Say which: part='prompt' or"):
         mc.TopK.from_vllm(both)
     np.testing.assert_array_equal(mc.TopK.from_vllm(both, part="prompt").tokens, y[:3])
     assert mc.TopK.from_vllm(both, part="generated").values.shape == (3, K)
     # Where somebody has sorted the keys, the actual token is not known by standing first.
-    ordered = json.loads(json.dumps({"prompt_logprobs": found}, sort_keys=True))
+    ordered = json.loads(json.dumps({"prompt_logprobs": result}, sort_keys=True))
     assert mc.TopK.from_vllm(ordered).tokens is None
     ordered["prompt_token_ids"] = [0, *y.tolist()]
     np.testing.assert_array_equal(mc.TopK.from_vllm(ordered).tokens, y)
@@ -220,10 +220,10 @@ def test_a_response_alone_is_the_response_in_its_batch(form, k):
             return chat(one, k=width)
         if form == "completion":
             return completion(one, own, k=width, first=i % 2 == 0)
-        found = prompt(one, own, k=width)
+        result = prompt(one, own, k=width)
         if form == "plain":
-            found = [None, {token: e["logprob"] for token, e in found[1].items()}]
-        return {"prompt_logprobs": found}
+            result = [None, {token: e["logprob"] for token, e in result[1].items()}]
+        return {"prompt_logprobs": result}
 
     responses = [response(i) for i in range(60)]
     together = mc.TopK.from_vllm(responses, vocabulary=None if form in ("vllm", "plain") else LETTERS, k=k)

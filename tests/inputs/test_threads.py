@@ -109,8 +109,8 @@ def test_fits_do_not_depend_on_threads_nor_on_fits_beside_them(rows, monkeypatch
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     with ThreadPoolExecutor(2) as pool:
         fits = [pool.submit(type(cal)().fit, z, y) for cal in (mc.MCCT(), mc.ConditionalMCCT())]
-        for fit, known in zip(fits, expected, strict=True):
-            np.testing.assert_array_equal(fit.result().solution_.coefficients, known)
+        for fit, coefficients in zip(fits, expected, strict=True):
+            np.testing.assert_array_equal(fit.result().solution_.coefficients, coefficients)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -143,8 +143,8 @@ def test_a_fit_on_any_thread_gives_the_same_bits_and_leaves_blas_as_it_was():
         (there,) = other.map(fit, range(1))
     np.testing.assert_array_equal(there, here)
     with ThreadPoolExecutor(2) as both:
-        for found in both.map(fit, range(4)):
-            np.testing.assert_array_equal(found, here)
+        for result in both.map(fit, range(4)):
+            np.testing.assert_array_equal(result, here)
     assert blas_threads() == before
 
 

@@ -273,9 +273,11 @@ def test_a_heavy_tail_biases_towards_a_lower_temperature_and_little():
     z, y = zipf_rows(4000, 2000, seed=2)
     whole = mc.TemperatureScaling().fit(z, y).temperature_
     assert whole == pytest.approx(1.4, abs=0.05)
-    found = [mc.TemperatureScaling().fit(largest(z, k, n_classes=2000), y).temperature_ for k in (5, 20, 100)]
-    assert found[0] < found[1] < found[2] < whole
-    assert whole - found[1] < 0.15 * whole
+    result = [
+        mc.TemperatureScaling().fit(largest(z, k, n_classes=2000), y).temperature_ for k in (5, 20, 100)
+    ]
+    assert result[0] < result[1] < result[2] < whole
+    assert whole - result[1] < 0.15 * whole
 
 
 @pytest.mark.parametrize("statistics", [("margin", "mean_gap", "spread"), ("entropy", "log_odds")], ids=repr)

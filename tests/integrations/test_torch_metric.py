@@ -39,9 +39,9 @@ def test_in_a_collection_beside_others():
     )
     for rows in torch.arange(500).split(100):
         both.update(PROBS[rows], LABELS[rows])
-    found = both.compute()
-    assert float(found["ece"]) == pytest.approx(float(found["theirs"]), abs=1e-5)
-    assert float(found["accuracy"]) == pytest.approx(float(found["their_accuracy"]), abs=1e-6)
+    result = both.compute()
+    assert float(result["ece"]) == pytest.approx(float(result["theirs"]), abs=1e-5)
+    assert float(result["accuracy"]) == pytest.approx(float(result["their_accuracy"]), abs=1e-6)
     assert both["accuracy"].higher_is_better
     assert not both["ece"].higher_is_better
     step = CalibrationMetric(4, "nll")(PROBS[:100], LABELS[:100])  # forward: the value of this batch
@@ -61,9 +61,9 @@ def test_states_of_processes_add():
     whole.update(PROBS, LABELS)
     own.update(PROBS[:123], LABELS[:123])
     other.update(PROBS[123:], LABELS[123:])
-    found = own.compute()
+    result = own.compute()
     for name, value in whole.compute().items():
-        assert float(found[name]) == pytest.approx(float(value), abs=1e-6)
+        assert float(result[name]) == pytest.approx(float(value), abs=1e-6)
 
 
 def test_images_of_logits_with_labels_that_do_not_count():

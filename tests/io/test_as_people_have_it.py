@@ -244,13 +244,13 @@ def test_one_hot_labels(tmp_path: Path) -> None:
         ["y_0", "y_1", "y_2"],
         ["is cat", "is dog", "is owl"],
     ):
-        given = frame(**{name: hot[:, j] for j, name in enumerate(columns)})
-        got = read(given, labels=columns if columns[0] == "is cat" else None)
+        data = frame(**{name: hot[:, j] for j, name in enumerate(columns)})
+        got = read(data, labels=columns if columns[0] == "is cat" else None)
         check(got)
         assert message in got.notes
-    check(read(given, labels="is *"))
+    check(read(data, labels="is *"))
     with pytest.raises(FileError, match="row 0 is not: expected a single 1 among zeros"):
-        read(given * 0 + 1 / 3, labels="is *")
+        read(data * 0 + 1 / 3, labels="is *")
 
 
 def test_what_torch_saves(tmp_path: Path) -> None:
@@ -308,8 +308,8 @@ def test_names_of_classes_in_archives(tmp_path: Path) -> None:
 
 
 def test_one_column_for_two_classes() -> None:
-    given = pd.DataFrame({"prob_spam": PROBS[:, 0], "label": np.array(["ham", "spam"])[LABELS % 2]})
-    got = read(given)
+    data = pd.DataFrame({"prob_spam": PROBS[:, 0], "label": np.array(["ham", "spam"])[LABELS % 2]})
+    got = read(data)
     assert got.class_names == ("ham", "spam")
     np.testing.assert_array_equal(got.values, np.stack([1 - PROBS[:, 0], PROBS[:, 0]], axis=1))
     np.testing.assert_array_equal(got.labels, LABELS % 2)
@@ -322,13 +322,13 @@ def test_one_column_for_two_classes() -> None:
 
 def test_weights_and_labels_by_name(tmp_path: Path) -> None:
     weights = RNG.random(30)
-    given = frame(sample_weight=weights, coarse=["pet"] * 30, fine=WORDS)
-    got = read(given, weights="sample_weight", labels="fine")
+    data = frame(sample_weight=weights, coarse=["pet"] * 30, fine=WORDS)
+    got = read(data, weights="sample_weight", labels="fine")
     check(got)
     np.testing.assert_array_equal(got.weights, weights)
     assert got.aside == ("coarse",)
     assert "weights in 'sample_weight'" in got.taken
-    assert read(given, labels="fine").weights is None
+    assert read(data, labels="fine").weights is None
     again = read(write(tmp_path / "a.parquet", got), weights="weights")
     np.testing.assert_array_equal(again.weights, weights)
     for wrong, result in (
@@ -340,7 +340,7 @@ def test_weights_and_labels_by_name(tmp_path: Path) -> None:
         with pytest.raises(FileError, match=result):
             read(frame(sample_weight=bad), weights="sample_weight")
     with pytest.raises(FileError, match=r"'fine' in the pandas frame: every entry must be a real number"):
-        read(given, weights="fine", labels="coarse", with_labels=False)
+        read(data, weights="fine", labels="coarse", with_labels=False)
     with pytest.raises(
         FileError, match="has several arrays of labels, 'label', 'gt': say which with labels="
     ):
@@ -349,8 +349,8 @@ def test_weights_and_labels_by_name(tmp_path: Path) -> None:
 
 def test_labels_that_are_not_needed_are_not_read() -> None:
     for labels in (["fish"] * 30, [None] * 30, LABELS + 7):
-        given = frame(label=labels, id=range(30))
-        got = read(given, with_labels=False)
+        data = frame(label=labels, id=range(30))
+        got = read(data, with_labels=False)
         assert got.labels is None
         assert got.aside == ("label", "id")
 

@@ -45,12 +45,12 @@ def written(folder: Path, suffix: str) -> Path:
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".npz", ".h5"])
 def test_every_format_hands_out_numbers_and_text(tmp_path: Path, suffix: str) -> None:
     path = written(tmp_path, suffix)
-    found = read_columns(path)
-    assert list(found) == (["subject", "year", "dose"] if suffix != ".h5" else ["dose", "subject", "year"])
-    assert found["subject"].tolist() == SUBJECT.tolist()
-    np.testing.assert_array_equal(found["year"], YEAR)
-    np.testing.assert_array_equal(found["dose"], DOSE)
-    assert found["year"].dtype.kind == "i"
+    result = read_columns(path)
+    assert list(result) == (["subject", "year", "dose"] if suffix != ".h5" else ["dose", "subject", "year"])
+    assert result["subject"].tolist() == SUBJECT.tolist()
+    np.testing.assert_array_equal(result["year"], YEAR)
+    np.testing.assert_array_equal(result["dose"], DOSE)
+    assert result["year"].dtype.kind == "i"
     assert read(path).n_samples == N  # and they do no harm to reading the outputs
     assert list(read_columns(path, "dose")) == ["dose"]
 
@@ -65,8 +65,8 @@ def test_gaps_in_text_are_none(tmp_path: Path, suffix: str) -> None:
 
 def test_lists_of_one_length_are_a_matrix(tmp_path: Path) -> None:
     table(embedding=[[float(k), 0.5] for k in range(N)]).to_parquet(tmp_path / "a.parquet")
-    found = read_columns(tmp_path / "a.parquet", "embedding")["embedding"]
-    assert found.shape == (N, 2)
+    result = read_columns(tmp_path / "a.parquet", "embedding")["embedding"]
+    assert result.shape == (N, 2)
 
 
 @pytest.mark.parametrize("style", ["{}_{}", "{1}_{0}"])

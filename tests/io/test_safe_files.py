@@ -155,9 +155,9 @@ def test_stored_rows_are_those_of_the_file_until_it_shrinks(tmp_path: Path, orde
 def test_names_that_are_not_text(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / os.fsdecode(b"a\xff" + suffix.encode())
     write(path, {"logits": SET.values})
-    found = read(path)
-    assert np.array_equal(found.values, SET.values)
-    assert found.name == r"a\xff"
+    result = read(path)
+    assert np.array_equal(result.values, SET.values)
+    assert result.name == r"a\xff"
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -177,15 +177,15 @@ def test_the_time_for_a_wide_table_grows_with_its_width(tmp_path: Path, suffix: 
 
     names = [*(Name(f"logits_{j}") for j in range(m)), Name("labels")]
     source = NamedArrays(
-        path, tuple(names), lambda wanted: [np.zeros(2)] * len(wanted), columns=lambda wanted: None
+        path, tuple(names), lambda columns: [np.zeros(2)] * len(columns), columns=lambda columns: None
     )
     choice = choose(source, names, where="here")
     assert (len(choice.values), choice.labels) == (m, ("labels",))
     assert choose(source, names, where="here", values=names[:-1]).values == tuple(names[:-1])
     assert searched < 10 * m  # comparing every name with every other would be m * m
-    found = read(path)
-    assert np.array_equal(found.values, wide.values)
-    assert np.array_equal(found.labels, wide.labels)
+    result = read(path)
+    assert np.array_equal(result.values, wide.values)
+    assert np.array_equal(result.labels, wide.labels)
 
 
 def test_a_wide_table_with_a_gap_says_where(tmp_path: Path) -> None:

@@ -52,14 +52,14 @@ def written(path: Path, records: list[dict[str, Any]]) -> Path:
 def test_options_are_classes_and_missing_ones_are_not_available(tmp_path: Path) -> None:
     values, labels = questions(200, 0)
     records = [sample(i, v, y) for i, (v, y) in enumerate(zip(values, labels, strict=True))]
-    found = mc.read(written(tmp_path / "samples_arc.jsonl", records), need_labels=True)
-    assert found.kind == "logits"
-    assert found.values.shape == (200, 5)
-    for row, given in zip(found.values, values, strict=True):
-        np.testing.assert_array_equal(row[: len(given)], given)
-        assert np.isneginf(row[len(given) :]).all()
-    np.testing.assert_array_equal(found.labels, labels)
-    assert any("questions have 3 to 5 options" in note for note in found.notes)
+    result = mc.read(written(tmp_path / "samples_arc.jsonl", records), need_labels=True)
+    assert result.kind == "logits"
+    assert result.values.shape == (200, 5)
+    for row, options in zip(result.values, values, strict=True):
+        np.testing.assert_array_equal(row[: len(options)], options)
+        assert np.isneginf(row[len(options) :]).all()
+    np.testing.assert_array_equal(result.labels, labels)
+    assert any("questions have 3 to 5 options" in note for note in result.notes)
     older = [
         {
             **{k: r[k] for k in ("doc_id", "doc", "acc")},
@@ -72,10 +72,10 @@ def test_options_are_classes_and_missing_ones_are_not_available(tmp_path: Path) 
     packed = tmp_path / "older.jsonl.gz"
     packed.write_bytes(gzip.compress(written(tmp_path / "older.jsonl", older).read_bytes()))
     again = mc.read(packed, need_labels=True)
-    np.testing.assert_array_equal(again.values, found.values)
-    np.testing.assert_array_equal(again.labels, found.labels)
+    np.testing.assert_array_equal(again.values, result.values)
+    np.testing.assert_array_equal(again.labels, result.labels)
     # Temperature scaling, which has one meaning whatever the number of options.
-    assert mc.TemperatureScaling().fit(found.values, found.labels).temperature_ == pytest.approx(2, abs=0.4)
+    assert mc.TemperatureScaling().fit(result.values, result.labels).temperature_ == pytest.approx(2, abs=0.4)
 
 
 def test_targets_as_text(tmp_path: Path) -> None:
@@ -137,10 +137,10 @@ def test_mutual_information_and_filters(tmp_path: Path) -> None:
         one = sample(i, v, y, acc_mutual_info=1.0)
         one["filtered_resps"] = one["filtered_resps"] + [["-5.0", "False"]] * len(v)
         records += [one, {**one, "filter": "other"}]
-    found = mc.read(written(tmp_path / "samples.jsonl", records))
-    assert found.values.shape[0] == 30
-    np.testing.assert_array_equal(found.values[0, : len(values[0])], values[0])
-    assert any("of the filters 'none', 'other' the first was taken" in note for note in found.notes)
+    result = mc.read(written(tmp_path / "samples.jsonl", records))
+    assert result.values.shape[0] == 30
+    np.testing.assert_array_equal(result.values[0, : len(values[0])], values[0])
+    assert any("of the filters 'none', 'other' the first was taken" in note for note in result.notes)
 
 
 def test_plain_records(tmp_path: Path) -> None:
@@ -150,9 +150,9 @@ def test_plain_records(tmp_path: Path) -> None:
         {"logits": row.tolist(), "label": int(i % 3), "name": f"n{i}", "meta": {"a": 1}}
         for i, row in enumerate(z)
     ]
-    found = mc.read(written(tmp_path / "rows.jsonl", lines))
-    np.testing.assert_array_equal(found.values, z)
-    np.testing.assert_array_equal(found.labels, np.arange(20) % 3)
+    result = mc.read(written(tmp_path / "rows.jsonl", lines))
+    np.testing.assert_array_equal(result.values, z)
+    np.testing.assert_array_equal(result.labels, np.arange(20) % 3)
     columns = [dict(zip(("prob_cat", "prob_dog", "label"), (0.25, 0.75, "cat"), strict=True))] * 20
     pets = mc.read(written(tmp_path / "pets.ndjson", columns))
     assert (pets.kind, pets.class_names, set(pets.labels.tolist())) == ("probabilities", ("cat", "dog"), {0})

@@ -8,7 +8,7 @@ import monocal as mc
 from monocal.metrics import brier, decompose, nll
 
 
-def known(sharpness, n=6000, m=5, seed=0):
+def drawn(sharpness, n=6000, m=5, seed=0):
     """Labels drawn from ``q``, a predictor that says softmax(sharpness log q), and the true parts of its losses."""
     rng = np.random.default_rng(seed)
     z = 1.5 * rng.normal(size=(n, m))
@@ -24,22 +24,22 @@ def known(sharpness, n=6000, m=5, seed=0):
 @pytest.mark.parametrize("sharpness", [0.5, 1.0, 2.5])
 @pytest.mark.parametrize("calibrator", [None, mc.TemperatureScaling()], ids=["default", "temperature"])
 def test_the_parts_where_the_truth_is_known(sharpness, calibrator):
-    p, labels, truth = known(sharpness)
-    found = decompose(p, labels, calibrator=calibrator)
-    assert found.nll.total == pytest.approx(nll(p, labels), abs=1e-12)
-    assert found.brier.total == pytest.approx(brier(p, labels), abs=1e-12)
+    p, labels, truth = drawn(sharpness)
+    result = decompose(p, labels, calibrator=calibrator)
+    assert result.nll.total == pytest.approx(nll(p, labels), abs=1e-12)
+    assert result.brier.total == pytest.approx(brier(p, labels), abs=1e-12)
     for loss, (calibration, refinement) in truth.items():
-        parts = getattr(found, loss)
+        parts = getattr(result, loss)
         assert parts.calibration + parts.refinement == pytest.approx(parts.total, abs=1e-12)
         # The refinement is a mean over rows, so it is off by its sampling error; so is the calibration, but by much less.
         assert parts.refinement == pytest.approx(refinement, abs=0.03)
         assert parts.calibration == pytest.approx(calibration, abs=0.005 + 0.04 * calibration)
     if sharpness == 1:
-        assert abs(found.nll.calibration) < 0.002
+        assert abs(result.nll.calibration) < 0.002
 
 
 def test_neither_order_nor_weights_as_repetitions_matter():
-    p, labels, _ = known(2.0, n=400)
+    p, labels, _ = drawn(2.0, n=400)
     rng = np.random.default_rng(1)
     shuffle, weight = rng.permutation(400), rng.integers(1, 3, 400)
     again = np.repeat(np.arange(400), weight)
@@ -63,20 +63,20 @@ def test_few_different_rows(different, sharpness):
     p = 1 / (1 + (1 / q - 1) ** sharpness)
     truth = (q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p))).mean()
     probs = np.column_stack([1 - p, p])
-    found = decompose(probs, labels)
-    assert found.nll.calibration == pytest.approx(truth, abs=0.001 + 0.1 * truth)
+    result = decompose(probs, labels)
+    assert result.nll.calibration == pytest.approx(truth, abs=0.001 + 0.1 * truth)
     shuffle = rng.permutation(6000)
     other = decompose(probs[shuffle], labels[shuffle])
-    assert other.nll.calibration == pytest.approx(found.nll.calibration, abs=1e-6)
+    assert other.nll.calibration == pytest.approx(result.nll.calibration, abs=1e-6)
     kinds, count = np.unique(np.column_stack([p, labels]), axis=0, return_counts=True)
     weighted = decompose(
         np.column_stack([1 - kinds[:, 0], kinds[:, 0]]), kinds[:, 1].astype(int), sample_weight=count
     )
-    assert weighted.nll.calibration == pytest.approx(found.nll.calibration, abs=1e-5)
+    assert weighted.nll.calibration == pytest.approx(result.nll.calibration, abs=1e-5)
 
 
 def test_maps_that_may_change_the_order_find_more_where_there_is_more():
-    p, labels, _ = known(1.0, n=1500)
+    p, labels, _ = drawn(1.0, n=1500)
     biased = p * np.array([3.0, 1, 1, 1, 1])
     biased /= biased.sum(axis=1, keepdims=True)
     kept = decompose(biased, labels).nll.calibration
@@ -85,14 +85,14 @@ def test_maps_that_may_change_the_order_find_more_where_there_is_more():
 
 
 def test_certain_and_wrong():
-    p, labels, _ = known(1.0, n=300)
+    p, labels, _ = drawn(1.0, n=300)
     p[0] = 0
     p[0, (labels[0] + 1) % 5] = 1
-    found = decompose(p, labels, calibrator=mc.TemperatureScaling())
-    assert found.nll.total == found.nll.calibration == np.inf
-    assert np.isfinite(found.nll.refinement)
-    assert "refinement" in str(found)
-    assert found.to_dict()["brier"]["total"] == found.brier.total
+    result = decompose(p, labels, calibrator=mc.TemperatureScaling())
+    assert result.nll.total == result.nll.calibration == np.inf
+    assert np.isfinite(result.nll.refinement)
+    assert "refinement" in str(result)
+    assert result.to_dict()["brier"]["total"] == result.brier.total
 
 
 def test_refusals():

@@ -44,12 +44,12 @@ def loop_ece(confidence, right, n_bins, weight=None):
 
 @pytest.mark.parametrize("weight", [None, WEIGHT])
 def test_columns_against_loops(weight):
-    found = by_group(WORDS, sample_weight=weight)
+    result = by_group(WORDS, sample_weight=weight)
     w = np.ones(N) if weight is None else weight
     top, right = PROBS.max(axis=1), (PROBS.argmax(axis=1) == LABELS).astype(float)
-    assert sorted(found.names) == ["art", "law", "maths", "music", "sport"]
+    assert sorted(result.names) == ["art", "law", "maths", "music", "sport"]
     mean = 0.0
-    for one in found:
+    for one in result:
         rows = (one.name == WORDS) & (w > 0)
         assert one.rows == rows.sum()
         assert one.accuracy == pytest.approx(np.average(right[rows], weights=w[rows]))
@@ -58,7 +58,7 @@ def test_columns_against_loops(weight):
         assert one.over_confidence == pytest.approx(one.confidence - one.accuracy)
         assert one.low <= one.over_confidence <= one.high
         mean += one.ece * w[rows].sum() / w.sum()
-    assert found.mean_ece == pytest.approx(mean)
+    assert result.mean_ece == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("n_bins", [1, 5, 15])
@@ -126,10 +126,10 @@ def test_tensors_bytes_dates_and_whole_floats_are_groups():
 def test_rows_without_a_group_are_one(missing):
     values = WORDS.astype(object)
     values[:50] = missing
-    for given in (values, values.tolist(), pd.Series(values), pd.Series(values, dtype="category")):
-        found = by_group(given)
-        assert found["(missing)"].rows == 50
-        assert len(found) == 6
+    for column in (values, values.tolist(), pd.Series(values), pd.Series(values, dtype="category")):
+        result = by_group(column)
+        assert result["(missing)"].rows == 50
+        assert len(result) == 6
     numbers = GROUP.astype(float)
     numbers[:50] = np.nan
     assert by_group(numbers)["(missing)"].rows == 50
@@ -137,8 +137,8 @@ def test_rows_without_a_group_are_one(missing):
 
 
 def test_several_columns_make_combinations():
-    found = by_group(pd.DataFrame({"subject": WORDS, "late": GROUP > 2}))
-    assert set(found.names) == {"art, False", "law, False", "maths, False", "music, True", "sport, True"}
+    result = by_group(pd.DataFrame({"subject": WORDS, "late": GROUP > 2}))
+    assert set(result.names) == {"art, False", "law, False", "maths, False", "music, True", "sport, True"}
     crossed = by_group(np.stack([GROUP, np.arange(N) % 2], axis=1))
     assert len(crossed) == 10
     assert crossed["3, 1"].rows == ((GROUP == 3) & (np.arange(N) % 2 == 1)).sum()
@@ -203,8 +203,8 @@ def test_certain_rows_and_rows_of_weight_zero():
 
 
 def test_the_floor_of_a_group_is_that_of_its_rows():
-    found = by_group(WORDS)
-    for one in found:
+    result = by_group(WORDS)
+    for one in result:
         rows = one.name == WORDS
         assert one.floor == pytest.approx(mc.ece_floor(PROBS[rows], n_bins=5).median, rel=0.1)
 
@@ -212,7 +212,7 @@ def test_the_floor_of_a_group_is_that_of_its_rows():
 def test_false_discoveries_are_as_rare_as_said():
     """40 experiments of 60 groups, 10 of which are off: of those called off at most 5 % are not, on average."""
     generator = np.random.default_rng(11)
-    false, found, power = [], 0, 0
+    false, actual, power = [], 0, 0
     for _ in range(40):
         size = generator.integers(5, 120, size=60)
         group = np.repeat(np.arange(60), size)
@@ -223,7 +223,7 @@ def test_false_discoveries_are_as_rare_as_said():
         result = by_group(group, *two_class(confidence, generator.random(len(group)) < true))
         called = [int(name) for name, off in zip(result.names, result.off, strict=True) if off]
         false.append(np.mean([k >= 10 for k in called]) if called else 0.0)
-        found += len(called)
+        actual += len(called)
         power += sum(k < 10 for k in called)
     assert np.mean(false) <= 0.05 + 2 * np.std(false) / np.sqrt(len(false))
     assert power >= 0.5 * 400
@@ -247,11 +247,11 @@ def test_p_values_keep_their_level_and_intervals_cover(shape):
         assert not calibrated.off.any()
         assert calibrated.verdict == "None of 400 groups is off beyond chance."
         true = np.where(confidence > 0.9, 0.8, confidence)
-        found = by_group(group, *two_class(confidence, generator.random(n) < true))
+        result = by_group(group, *two_class(confidence, generator.random(n) < true))
         gap = np.array(
-            [(confidence - true)[int(name) * size : (int(name) + 1) * size].mean() for name in found.names]
+            [(confidence - true)[int(name) * size : (int(name) + 1) * size].mean() for name in result.names]
         )
-        covered.append(np.mean((found.low <= gap + 1e-12) & (gap <= found.high + 1e-12)))
+        covered.append(np.mean((result.low <= gap + 1e-12) & (gap <= result.high + 1e-12)))
     assert min(covered) >= 0.9
 
 
@@ -260,37 +260,37 @@ def test_one_group_off_among_many_is_found():
     group = np.repeat(np.arange(2000), 100)
     confidence = 0.5 + 0.5 * generator.random(len(group))
     true = np.where(group == 77, confidence - 0.4, confidence)
-    found = by_group(group, *two_class(confidence, generator.random(len(group)) < true))
-    assert [one.name for one in found if one.off] == ["77"]
-    assert found.verdict.startswith("1 of 2,000 groups is off beyond chance: '77': over-confident by")
+    result = by_group(group, *two_class(confidence, generator.random(len(group)) < true))
+    assert [one.name for one in result if one.off] == ["77"]
+    assert result.verdict.startswith("1 of 2,000 groups is off beyond chance: '77': over-confident by")
 
 
 def test_errors_that_cancel_are_found():
     confidence = np.tile([0.55, 0.95], 300)
     probs, labels = two_class(confidence, np.tile([True, True, True, False, True, True, True, False], 75))
-    found = by_group(np.zeros(600), probs, labels)
-    assert found.off.all()
-    assert "right on average but not at each confidence (ECE " in found.verdict
+    result = by_group(np.zeros(600), probs, labels)
+    assert result.off.all()
+    assert "right on average but not at each confidence (ECE " in result.verdict
 
 
 def test_results_are_plain_and_repeat_themselves():
-    found = by_group(WORDS)
-    result = json.loads(json.dumps(found.to_dict()))
+    actual = by_group(WORDS)
+    result = json.loads(json.dumps(actual.to_dict()))
     assert result["n_groups"] == 5
-    assert result["n_off"] == found.off.sum()
-    assert [one["name"] for one in result["groups"]] == list(found.names)
+    assert result["n_off"] == actual.off.sum()
+    assert [one["name"] for one in result["groups"]] == list(actual.names)
     assert result == json.loads(json.dumps(by_group(WORDS).to_dict()))
     shuffled = np.random.default_rng(0).permutation(N)
     again = by_group(WORDS[shuffled], PROBS[shuffled], LABELS[shuffled])
-    assert again.names == found.names
-    np.testing.assert_allclose(again.p_value, found.p_value)
-    frame = found.to_pandas()
-    assert frame.index.tolist() == list(found.names)
-    assert frame.loc["law", "ece"] == found["law"].ece
+    assert again.names == actual.names
+    np.testing.assert_allclose(again.p_value, actual.p_value)
+    frame = actual.to_pandas()
+    assert frame.index.tolist() == list(actual.names)
+    assert frame.loc["law", "ece"] == actual["law"].ece
     with pytest.raises(KeyError, match="no group 'latin'"):
-        found["latin"]
-    assert mc.evaluate(PROBS, LABELS, groups=WORDS).to_dict()["groups"] == found.to_dict()
-    assert found.verdict in repr(mc.evaluate(PROBS, LABELS, metrics="nll", groups=WORDS))
+        actual["latin"]
+    assert mc.evaluate(PROBS, LABELS, groups=WORDS).to_dict()["groups"] == actual.to_dict()
+    assert actual.verdict in repr(mc.evaluate(PROBS, LABELS, metrics="nll", groups=WORDS))
 
 
 def test_the_table_fits_eighty_columns():
@@ -312,9 +312,9 @@ def test_where_the_order_is_the_obstacle():
     labels = np.concatenate([np.tile([0, 1, 1], 100), np.tile([1, 1, 0], 100), [2, 0, 0]])
     probs = np.full((603, 3), 0.1)
     probs[np.arange(603), predicted] = 0.8
-    found = by_group("predicted", probs, labels, class_names=["cat", "dog", "fox"])
-    assert [one.predicted for one in found.obstacles] == ["cat"]
-    (cat,) = found.obstacles
+    result = by_group("predicted", probs, labels, class_names=["cat", "dog", "fox"])
+    assert [one.predicted for one in result.obstacles] == ["cat"]
+    (cat,) = result.obstacles
     assert (cat.truth, cat.rows) == ("dog", 300)
     assert cat.accuracy == pytest.approx(1 / 3)
     assert cat.truth_share == pytest.approx(2 / 3)
@@ -322,8 +322,8 @@ def test_where_the_order_is_the_obstacle():
         "When it says 'cat' it is right 33 % of the time and 'dog' is the truth more often (67 %): no map that keeps the "
         "order can correct that; see StructuredMCCT."
     )
-    assert found.to_dict()["obstacles"][0]["sentence"] == str(cat)
-    assert str(cat) in str(found)
+    assert result.to_dict()["obstacles"][0]["sentence"] == str(cat)
+    assert str(cat) in str(result)
     assert by_group(predicted, probs, labels).obstacles == ()
     # Chance alone is no obstacle: 1000 classes of a few rows each, all guesses.
     generator = np.random.default_rng(0)
@@ -337,14 +337,14 @@ def test_where_the_order_is_the_obstacle():
 def test_a_biased_class_is_an_obstacle_among_the_least_confident_rows(m, bias, remedy):
     data = mc.data.synthetic(4000, m, overconfidence=1.0)
     biased = softmax(data.values + bias * np.eye(m)[0], axis=1)
-    (found,) = by_group("predicted", biased, data.labels).obstacles
-    assert found.predicted == "0"
-    assert found.truth_share > found.accuracy
-    assert found.remedy == remedy
-    assert f"see {remedy}" in str(found)
+    (result,) = by_group("predicted", biased, data.labels).obstacles
+    assert result.predicted == "0"
+    assert result.truth_share > result.accuracy
+    assert result.remedy == remedy
+    assert f"see {remedy}" in str(result)
     if m == 2:
-        assert found.at_most < 1
-        assert "'0' with a confidence of at most" in str(found)
+        assert result.at_most < 1
+        assert "'0' with a confidence of at most" in str(result)
     assert by_group("predicted", softmax(data.values, axis=1), data.labels).obstacles == ()
 
 

@@ -63,26 +63,26 @@ def test_a_metric_of_places_is_that_of_their_rows(name):
     two = name in metrics.METRICS and metrics.METRICS[name].binary
     kept, padded = two_classes() if two else (KEPT, (PADDED, PADDED_LABELS))
     expected = function(*kept)
-    found = function(*padded, **HOW)
+    result = function(*padded, **HOW)
     if name == "bin_sums":
-        found, expected = found.__dict__, expected.__dict__
-    np.testing.assert_equal(plain(found), plain(expected))
+        result, expected = result.__dict__, expected.__dict__
+    np.testing.assert_equal(plain(result), plain(expected))
 
 
 def test_weights_and_groups_have_the_shape_of_labels():
     weight, site = RNG.random((N, H, W)), np.arange(N) % 2
-    found = mc.evaluate(PADDED, PADDED_LABELS, sample_weight=weight, groups=site, **HOW)
+    result = mc.evaluate(PADDED, PADDED_LABELS, sample_weight=weight, groups=site, **HOW)
     rows = ~HIDDEN
     expected = mc.evaluate(*KEPT, sample_weight=weight.ravel()[rows], groups=np.repeat(site, H * W)[rows])
-    assert found.to_dict() == expected.to_dict()
+    assert result.to_dict() == expected.to_dict()
 
 
 def test_two_predictors_on_the_same_places():
     other = images(softmax(LOGITS / 2, axis=1))
     for function in (metrics.compare, metrics.price_of_order):
-        found = function(np.where(np.isnan(PADDED), np.nan, other), PADDED, PADDED_LABELS, **HOW)
+        result = function(np.where(np.isnan(PADDED), np.nan, other), PADDED, PADDED_LABELS, **HOW)
         expected = function(softmax(LOGITS / 2, axis=1)[~HIDDEN], *KEPT)
-        assert found.to_dict() == expected.to_dict()
+        assert result.to_dict() == expected.to_dict()
 
 
 def test_parts_of_a_large_file(tmp_path, monkeypatch):
@@ -91,10 +91,10 @@ def test_parts_of_a_large_file(tmp_path, monkeypatch):
     p, y = (np.load(tmp_path / name, mmap_mode="r") for name in ("p.npy", "y.npy"))
     monkeypatch.setattr("monocal.inputs.files.IN_MEMORY", 1000)
     monkeypatch.setattr("monocal.inputs.files._READ", 500)
-    found, expected = mc.evaluate(p, y, **HOW), mc.evaluate(*KEPT)
-    assert "adaptive_ece" not in found.estimates
-    assert found.n_samples == expected.n_samples
-    for name, estimate in found.estimates.items():
+    result, expected = mc.evaluate(p, y, **HOW), mc.evaluate(*KEPT)
+    assert "adaptive_ece" not in result.estimates
+    assert result.n_samples == expected.n_samples
+    for name, estimate in result.estimates.items():
         assert estimate.value == pytest.approx(expected[name].value, rel=1e-12), name
     for refused in ({"metrics": "adaptive_ece"}, {"n_boot": 10}, {"groups": PLACES}):
         with pytest.raises(mc.InputError, match="large file"):
@@ -104,8 +104,8 @@ def test_parts_of_a_large_file(tmp_path, monkeypatch):
 def test_dask_arrays_of_images():
     da = pytest.importorskip("dask.array")
     p, y = da.from_array(PADDED, chunks=(2, 2, H, 3)), da.from_array(PADDED_LABELS, chunks=(2, H, W))
-    found, expected = mc.evaluate(p, y, **HOW), mc.evaluate(*KEPT)
-    for name, estimate in found.estimates.items():
+    result, expected = mc.evaluate(p, y, **HOW), mc.evaluate(*KEPT)
+    for name, estimate in result.estimates.items():
         assert estimate.value == pytest.approx(expected[name].value, rel=1e-12), name
 
 

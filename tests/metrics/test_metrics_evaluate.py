@@ -244,7 +244,7 @@ def test_a_weight_of_zero_leaves_the_row_out():
     other, _ = world(400, 0.7)
     weight = np.where(np.arange(400) % 3 == 0, 0.0, 1.0)
     weight[100:200] = 0
-    some = weight > 0
+    weighted = weight > 0
     for call in (
         lambda p, q, y, **w: mc.evaluate(p, y, n_boot=20, bandwidth="text", **w).to_dict(),
         lambda p, q, y, **w: [M.kde_ece(p, y, bandwidth=rule, **w) for rule in ("authors", "text")],
@@ -254,16 +254,16 @@ def test_a_weight_of_zero_leaves_the_row_out():
         lambda p, q, y, **w: margin_curve(p, y, **w).accuracy.tolist(),
     ):
         assert call(probs, other, labels, sample_weight=weight) == call(
-            probs[some], other[some], labels[some]
+            probs[weighted], other[weighted], labels[weighted]
         )
     evaluator = M.Evaluator()
     for start in range(0, 400, 100):
         rows = slice(start, start + 100)
         evaluator.update(probs[rows], labels[rows], weight[rows])
-    expected = M.Evaluator().update(probs[some], labels[some]).result()
+    expected = M.Evaluator().update(probs[weighted], labels[weighted]).result()
     for name, estimate in evaluator.result().estimates.items():
         assert estimate.value == pytest.approx(expected[name].value, abs=1e-12), name
-    assert evaluator.n_samples == expected.n_samples == some.sum()
+    assert evaluator.n_samples == expected.n_samples == weighted.sum()
 
 
 def test_rows_of_weight_zero_are_checked_and_some_row_must_count():

@@ -80,9 +80,9 @@ def test_corp_by_hand_and_by_isotonic_regression():
 def test_the_integrated_index_is_the_gap_to_the_true_frequency():
     p, y = draw(40_000)
     gaps = np.abs(p - expit((logit(p) - 0.7) / 1.4))
-    found = [M.ici(p, y), M.e50(p, y), M.e90(p, y)]
+    result = [M.ici(p, y), M.e50(p, y), M.e90(p, y)]
     expected = [gaps.mean(), np.median(gaps), np.quantile(gaps, 0.9)]
-    np.testing.assert_allclose(found, expected, atol=0.01)
+    np.testing.assert_allclose(result, expected, atol=0.01)
     assert M.ici(*draw(40_000, shift=0, slope=1)) < 0.008
 
 

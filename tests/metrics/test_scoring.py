@@ -40,18 +40,18 @@ def test_two_classes_have_two_columns(problem):
     for metric in ("nll", "ece", "positive_ece"):
         value = mc.evaluate(model.predict_proba(X), y > 0, metrics=metric)[metric].value
         assert scorer(metric)(model, X, y > 0) == -value
-    found = cross_validate(GaussianNB(), X, y > 0, scoring=scorers("nll", "brier"), cv=3)
+    result = cross_validate(GaussianNB(), X, y > 0, scoring=scorers("nll", "brier"), cv=3)
     agreed = cross_val_score(GaussianNB(), X, y > 0, scoring="neg_log_loss", cv=3)
-    np.testing.assert_allclose(found["test_nll"], agreed, rtol=1e-9)
+    np.testing.assert_allclose(result["test_nll"], agreed, rtol=1e-9)
 
 
 def test_a_fold_may_lack_a_class(problem):
     """What sees labels alone takes the two classes of the first rows for the first two columns."""
     X, y = problem
     model = GaussianNB().fit(X, y + 1)
-    some = y != 0
-    expected = mc.metrics.nll(model.predict_proba(X[some]), y[some])
-    assert -scorer("nll")(model, X[some], y[some] + 1) == pytest.approx(expected, abs=1e-12)
+    rows = y != 0
+    expected = mc.metrics.nll(model.predict_proba(X[rows]), y[rows])
+    assert -scorer("nll")(model, X[rows], y[rows] + 1) == pytest.approx(expected, abs=1e-12)
     with pytest.raises(mc.InputError, match="the label 9 is none of the 3 classes"):
         scorer("nll")(model, X[:1], [9])
     order = np.argsort(y, kind="stable")  # so that each part is trained without the class it is judged on
@@ -64,9 +64,9 @@ def test_a_fold_may_lack_a_class(problem):
 def test_cross_validation_and_searches(problem):
     X, y = problem
     asked = scorers("nll", "brier", "ece", "aurc")
-    found = cross_validate(GaussianNB(), X, NAMES[y], scoring=asked, cv=3)
+    result = cross_validate(GaussianNB(), X, NAMES[y], scoring=asked, cv=3)
     agreed = cross_val_score(GaussianNB(), X, NAMES[y], scoring="neg_log_loss", cv=3)
-    np.testing.assert_allclose(found["test_nll"], agreed, rtol=1e-9)
+    np.testing.assert_allclose(result["test_nll"], agreed, rtol=1e-9)
     assert set(scorers()) == {"nll", "brier", "ece", "accuracy"}
     search = GridSearchCV(
         mc.CalibratedClassifier(GaussianNB(), cv=2),
@@ -83,8 +83,8 @@ def test_calibrators_themselves(problem):
     X, y = problem
     logits = LogisticRegression().fit(X, y).decision_function(X)
     folds = KFold(3)
-    found = cross_val_score(mc.MCCT(), logits, y, scoring=scorer("nll"), cv=folds)
-    np.testing.assert_allclose(found, cross_val_score(mc.MCCT(), logits, y, cv=folds), rtol=1e-9)
+    result = cross_val_score(mc.MCCT(), logits, y, scoring=scorer("nll"), cv=folds)
+    np.testing.assert_allclose(result, cross_val_score(mc.MCCT(), logits, y, cv=folds), rtol=1e-9)
     search = GridSearchCV(
         mc.MCCT(), {"shrinkage": [0.0, 100.0]}, scoring=scorers("ece"), refit="ece", cv=folds
     )
@@ -96,7 +96,7 @@ def test_weights_are_routed(problem):
     weight = np.random.default_rng(0).uniform(size=len(y))
     with sklearn.config_context(enable_metadata_routing=True):
         weighted = scorer("brier").set_score_request(sample_weight=True)
-        found = cross_validate(
+        result = cross_validate(
             GaussianNB().set_fit_request(sample_weight=True),
             X,
             y,
@@ -107,7 +107,7 @@ def test_weights_are_routed(problem):
     train, test = next(KFold(2).split(X))
     model = GaussianNB().fit(X[train], y[train], sample_weight=weight[train])
     expected = mc.metrics.brier(model.predict_proba(X[test]), y[test], sample_weight=weight[test])
-    assert found["test_brier"][0] == pytest.approx(-expected, abs=1e-12)
+    assert result["test_brier"][0] == pytest.approx(-expected, abs=1e-12)
 
 
 def test_a_scorer_like_any_other(problem):

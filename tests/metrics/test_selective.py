@@ -23,10 +23,10 @@ def loop_aurc(order, wrong):
 def test_the_area_is_the_mean_of_the_risks():
     probs, labels = draw()
     wrong = (probs.argmax(axis=1) != labels).astype(float)
-    found = loop_aurc(np.argsort(-probs.max(axis=1)), wrong)
-    assert M.aurc(probs, labels) == pytest.approx(found, abs=1e-12)
+    result = loop_aurc(np.argsort(-probs.max(axis=1)), wrong)
+    assert M.aurc(probs, labels) == pytest.approx(result, abs=1e-12)
     best = loop_aurc(np.argsort(wrong), wrong)
-    assert M.e_aurc(probs, labels) == pytest.approx(found - best, abs=1e-12)
+    assert M.e_aurc(probs, labels) == pytest.approx(result - best, abs=1e-12)
 
 
 def test_equal_confidences_are_answered_together():

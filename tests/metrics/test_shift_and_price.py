@@ -13,14 +13,14 @@ from real_logits import load_shared_logits
 def test_large_counts_are_pearsons_test():
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 5, 2000), rng.choice(5, 3000, p=[0.3, 0.2, 0.2, 0.15, 0.15])
-    found = mc.label_shift_test(a, b)
+    result = mc.label_shift_test(a, b)
     expected = chi2_contingency([np.bincount(a), np.bincount(b)])
-    assert found.statistic == pytest.approx(expected.statistic)
-    assert found.p_value == pytest.approx(expected.pvalue)
-    assert found.shifted
-    assert found.calibration == pytest.approx(np.bincount(a) / 2000)
-    assert "LabelShift(calibrator, prior=...)" in str(found)
-    json.dumps(found.to_dict())
+    assert result.statistic == pytest.approx(expected.statistic)
+    assert result.p_value == pytest.approx(expected.pvalue)
+    assert result.shifted
+    assert result.calibration == pytest.approx(np.bincount(a) / 2000)
+    assert "LabelShift(calibrator, prior=...)" in str(result)
+    json.dumps(result.to_dict())
 
 
 def test_small_counts_are_permuted_and_hold_their_level():
@@ -41,14 +41,14 @@ def test_small_counts_are_permuted_and_hold_their_level():
 def test_one_class_and_bad_labels():
     assert not mc.label_shift_test([0, 0], [0]).shifted
     assert len(mc.label_shift_test([0, 1], [1], n_classes=4).test) == 4
-    for given, words in (
+    for arguments, words in (
         (([], [0]), "calibration: expected labels"),
         (([0], [[0]]), "test: expected labels"),
         (([0.5], [0]), "calibration: labels must be whole"),
         (([0], [-1]), "test: labels must be 0..m-1, got -1"),
     ):
         with pytest.raises(mc.InputError, match=words):
-            mc.label_shift_test(*given)
+            mc.label_shift_test(*arguments)
     with pytest.raises(mc.InputError, match="there is a label 3"):
         mc.label_shift_test([3], [0], n_classes=2)
 
@@ -56,9 +56,9 @@ def test_one_class_and_bad_labels():
 def test_the_sets_with_and_without_a_shift():
     for name, expected in (("sctl_cifar10LT_densenet40", True), ("nncal_cifar10_densenet40", False)):
         data = load_shared_logits(name)
-        found = mc.label_shift_test(data.y_val, data.y_test)
-        assert found.shifted is expected
-        assert str(found).startswith("The class frequencies" if expected else "No label shift")
+        result = mc.label_shift_test(data.y_val, data.y_test)
+        assert result.shifted is expected
+        assert str(result).startswith("The class frequencies" if expected else "No label shift")
 
 
 def test_the_price_is_counted_right():
@@ -89,13 +89,13 @@ def test_a_label_of_probability_zero_on_one_side_costs_without_bound():
 
 
 def test_bad_input_of_the_price():
-    for given, words in (
+    for arguments, words in (
         (([[0.5, 0.5]], [[0.2, 0.3, 0.5]], [0]), "free: expected the 2 classes of keeping, got 3"),
         (([[0.5, 0.4]], [[0.5, 0.5]], [0]), "keeping"),
         (([[0.5, 0.5]], [[0.5, 0.5]], [2]), "label"),
     ):
         with pytest.raises(mc.InputError, match=words):
-            mc.price_of_order(*given)
+            mc.price_of_order(*arguments)
 
 
 def test_messages_of_the_price_count_rows_that_are_ignored():

@@ -70,12 +70,12 @@ def test_the_verdict_on_groups_counts_those_that_are_flagged(off, n_groups):
     group = np.arange(1500) % n_groups
     right = rng.random(1500) < np.clip(top - off * (group == 0), 0, 1)
     probs = np.column_stack([top, 1 - top])
-    found = mc.evaluate(probs, np.where(right, 0, 1), metrics="ece", groups=group).groups
-    said, flagged = found.verdict, int(found.off.sum())
+    result = mc.evaluate(probs, np.where(right, 0, 1), metrics="ece", groups=group).groups
+    said, flagged = result.verdict, int(result.off.sum())
     assert "off beyond chance" in said
     assert ("not off" in said or "None of" in said) == (flagged == 0)
     if flagged:
-        worst = found.worst
+        worst = result.worst
         assert worst.off
         assert ("over-confident" in said) == (worst.low > 0)
         assert ("under-confident" in said) == (worst.high < 0)

@@ -80,10 +80,10 @@ def test_the_noise_of_a_fit_on_few_rows_is_no_change(seed, tmp_path):
     cal = Noisy()
     kinds = [a.kind for a in mc.Monitor().update(cal.predict_proba(logits), labels).alarms]
     assert kinds == ["calibration"]
-    found = mc.monitor([(logits, labels)], calibrator=cal)
-    assert found.fitted_rows == 300
-    assert not found.alarms
-    found.save(tmp_path / "state.json")
+    result = mc.monitor([(logits, labels)], calibrator=cal)
+    assert result.fitted_rows == 300
+    assert not result.alarms
+    result.save(tmp_path / "state.json")
     again = mc.Monitor.load(tmp_path / "state.json")
     assert again.fitted_rows == 300
     drifted = again.update(cal.predict_proba(2 * logits[:10_000]), labels[:10_000])
@@ -109,7 +109,7 @@ def test_the_frequency_test_is_fisher_exact_and_its_levels_sum_to_alpha():
     assert p == pytest.approx(min(1.0, 4 * one_sided))  # two-sided, two classes
     watch = FrequencyWatch(0.05, np.array([500, 500]))
     tests = []
-    made, watch._test = watch._test, lambda *given: tests.append(made(*given)) or tests[-1]
+    made, watch._test = watch._test, lambda *expected: tests.append(made(*expected)) or tests[-1]
     for _ in range(64):
         watch.update(np.array([10, 10]))
     assert [test.windows for test in tests].count(1) == 64
@@ -171,9 +171,11 @@ def test_neither_cuts_nor_a_pause_change_anything(tmp_path):
 def test_a_row_says_the_same_in_every_library():
     torch = pytest.importorskip("torch")
     probs, labels = stream(4, 600)
-    given = mc.Monitor(window=200).update(probs, labels).to_dict()
-    assert mc.Monitor(window=200).update(torch.from_numpy(probs), torch.from_numpy(labels)).to_dict() == given
-    assert mc.Monitor(window=200).update(probs.tolist(), labels.tolist()).to_dict() == given
+    expected = mc.Monitor(window=200).update(probs, labels).to_dict()
+    assert (
+        mc.Monitor(window=200).update(torch.from_numpy(probs), torch.from_numpy(labels)).to_dict() == expected
+    )
+    assert mc.Monitor(window=200).update(probs.tolist(), labels.tolist()).to_dict() == expected
     assert mc.Monitor(window=200).update(probs[:0], labels[:0]).to_dict()["rows"] == 0
 
 
@@ -185,8 +187,8 @@ def test_the_function_tells_alarms_as_they_come():
         (data.values[i : i + 500] * (1 + (i >= 5000)), data.labels[i : i + 500])
         for i in range(3000, 9000, 500)
     ]
-    found = mc.monitor(days, calibrator=cal, on_alarm=result.append)
-    assert result == found.alarms
+    actual = mc.monitor(days, calibrator=cal, on_alarm=result.append)
+    assert result == actual.alarms
     assert result[0].kind == "calibration"
     unlabelled = mc.monitor([x for x, _ in days[:3]], calibrator=cal)
     assert unlabelled.windows[0].labelled == 0
@@ -273,9 +275,9 @@ def test_a_damaged_state_is_refused(tmp_path, damage):
 
 def test_what_metrics_take_is_watched(tmp_path):
     top = mc.TopK(np.log([[0.6, 0.2], [0.5, 0.3]] * 50), [[0, 1], [1, 2]] * 50, n_classes=4)
-    found = mc.Monitor(window=50, tolerance=np.float32(0.01)).update(top, np.array([0, 1] * 50)[:, None])
-    found.save(tmp_path / "state.json")
-    assert found.windows[0].labelled == 50
+    result = mc.Monitor(window=50, tolerance=np.float32(0.01)).update(top, np.array([0, 1] * 50)[:, None])
+    result.save(tmp_path / "state.json")
+    assert result.windows[0].labelled == 50
     rows = [np.full(3, 1 / 3), np.full(3, 1 / 3)]
     assert mc.monitor([rows]).windows[0].labelled == 0  # a list of two rows is rows
     with pytest.raises(mc.InputError, match="class number"):

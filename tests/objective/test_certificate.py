@@ -99,7 +99,7 @@ def test_no_other_optimiser_finds_a_point_below_the_bound(kind, tol, prior_rows,
 
     lowest = np.inf
     for start in (problem.start(), solution.coefficients, 10 * solution.coefficients + 1.0):
-        found = minimize(
+        result = minimize(
             objective,
             start,
             jac=True,
@@ -107,7 +107,7 @@ def test_no_other_optimiser_finds_a_point_below_the_bound(kind, tol, prior_rows,
             bounds=[(low, None) for low in problem.lower],
             options={"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-12},
         )
-        lowest = min(lowest, found.fun)
+        lowest = min(lowest, result.fun)
     assert solution.objective - lowest <= solution.duality_gap + 1e-12
 
 

@@ -55,8 +55,8 @@ def test_every_display_draws_new_or_into_the_callers_axes(fitted, pyplot, number
 
 def marked(ax):
     """Coordinates of all round markers, by their place from left to right."""
-    found = [line.get_xydata() for line in ax.lines if line.get_marker() == "o"]
-    points = np.concatenate(found)
+    result = [line.get_xydata() for line in ax.lines if line.get_marker() == "o"]
+    points = np.concatenate(result)
     return points[np.argsort(points[:, 0])]
 
 
@@ -113,9 +113,9 @@ def test_legends_are_off_the_data_and_panels_off_each_other(fitted, pyplot, numb
             across = min(box.x1, inside.x1) - max(box.x0, inside.x0)
             down = min(box.y1, inside.y1) - max(box.y0, inside.y0)
             assert min(across, down) <= 1.0
-    found = boxes(figure, panels)
-    for i, one in enumerate(found):
-        for other in found[i + 1 :]:
+    result = boxes(figure, panels)
+    for i, one in enumerate(result):
+        for other in result[i + 1 :]:
             across, down = (
                 min(one.x1, other.x1) - max(one.x0, other.x0),
                 min(one.y1, other.y1) - max(one.y0, other.y0),
@@ -232,14 +232,14 @@ def test_every_argument_counts_or_is_refused(display, fitted):
         for rows, options in ((slice(None), {"sample_weight": weight}), (slice(None), {}), (repeated, {}))
     )
     if display is ComparisonDisplay:
-        found, unweighted, expected = (d.evaluations["TS"]["nll"].value for d in (weighted, plain, by_hand))
+        result, unweighted, expected = (d.evaluations["TS"]["nll"].value for d in (weighted, plain, by_hand))
     else:
-        found, unweighted, expected = (
+        result, unweighted, expected = (
             np.nansum(d.curves["after"].accuracy) for d in (weighted, plain, by_hand)
         )
-    assert found != unweighted
+    assert result != unweighted
     if display is not MarginDisplay:  # its bins are quantiles of the rows, however often each counts
-        assert found == pytest.approx(expected, abs=1e-9)
+        assert result == pytest.approx(expected, abs=1e-9)
     with pytest.raises(TypeError, match="nonsense"):
         display.from_estimator(who, x, y, nonsense=1)
 

@@ -47,10 +47,10 @@ def test_groups_before_and_after_are_the_same_rows(fitted, pyplot, tmp_path):
     data, ts, _ = fitted
     group = np.arange(len(data.labels)) % 4
     display = ReliabilityDisplay.from_estimator(ts, data.values, data.labels, groups=group)
-    found = display.by_group
-    assert set(found.before) == set(found.after) == {"0", "1", "2", "3"}
-    for name in found.after:
-        assert found.before[name].weight.sum() == found.after[name].weight.sum() == 200
+    result = display.by_group
+    assert set(result.before) == set(result.after) == {"0", "1", "2", "3"}
+    for name in result.after:
+        assert result.before[name].weight.sum() == result.after[name].weight.sum() == 200
     assert len(display.plot().ax_) == 4
     display.figure_.savefig(tmp_path / "four.png")  # in three columns: two panels stay empty
     forest = GroupDisplay.from_estimator(ts, data.values, data.labels, group)

@@ -62,8 +62,8 @@ addEventListener("load", () => {
   parent.postMessage(JSON.stringify(seen), "*");
 });
 </script>"""
-FRAME = """<!DOCTYPE html><meta charset="utf-8"><body style="margin:0"><pre id="found"></pre><script>
-addEventListener("message", (e) => { document.getElementById("found").textContent = e.data; });
+FRAME = """<!DOCTYPE html><meta charset="utf-8"><body style="margin:0"><pre id="result"></pre><script>
+addEventListener("message", (e) => { document.getElementById("result").textContent = e.data; });
 </script><iframe src="page.html" style="border:0;width:WIDTHpx;height:900px"></iframe>"""
 
 
@@ -124,7 +124,7 @@ def visit(chromium, tmp_path_factory):
             timeout=120,
             check=True,
         )
-        answer = re.search(r'<pre id="found">(.*?)</pre>', run.stdout, re.DOTALL)
+        answer = re.search(r'<pre id="result">(.*?)</pre>', run.stdout, re.DOTALL)
         assert answer is not None, run.stdout[:2000]
         assert answer[1], f"the page did not answer: {run.stderr[-2000:]}"
         seen = json.loads(unescape(answer[1]))

@@ -69,8 +69,8 @@ def made(request):
 
 def sentences(html):
     """Paragraphs and list items, without their markup."""
-    found = re.findall(r"<(?:p|li)\b[^>]*>(.*?)</(?:p|li)>", html, flags=re.DOTALL)
-    plain = (unescape(re.sub(r"<svg.*?</svg>|<[^>]+>", "", one, flags=re.DOTALL)).strip() for one in found)
+    result = re.findall(r"<(?:p|li)\b[^>]*>(.*?)</(?:p|li)>", html, flags=re.DOTALL)
+    plain = (unescape(re.sub(r"<svg.*?</svg>|<[^>]+>", "", one, flags=re.DOTALL)).strip() for one in result)
     return [one.replace("\u00a0", " ") for one in plain]
 
 

@@ -124,10 +124,10 @@ def test_methods_that_fail_or_come_too_late_are_named(sets):
     trial = Trial.of(*sets)
     names = []
     tried = {"broken": Broken(), "TS": mc.TemperatureScaling()}
-    found = compare_methods(trial, tried, n_boot=5, on_method=names.append)
+    result = compare_methods(trial, tried, n_boot=5, on_method=names.append)
     assert names == ["broken", "TS"]
-    assert found["broken"].note == "failed: no luck today"
-    assert found.recommended == "TS"
+    assert result["broken"].note == "failed: no luck today"
+    assert result.recommended == "TS"
     late = compare_methods(trial, {"TS": mc.TemperatureScaling()}, n_boot=5, time_limit=-1.0)
     assert late.recommended is None
     assert "not tried" in late["TS"].note
@@ -149,22 +149,22 @@ def test_a_slow_method_is_stopped_and_leaves_time_for_the_next(sets):
                 pass
 
     # Unless it is stopped it never ends; a third of the time is its share, however busy the machine.
-    found = compare_methods(
+    result = compare_methods(
         Trial.of(*sets), {"slow": Slow(), "TS": mc.TemperatureScaling()}, n_boot=5, time_limit=2.1
     )
-    assert re.fullmatch(r"stopped after (0\.\d|1\.0) seconds", found["slow"].note)
-    assert found.recommended == "TS"
+    assert re.fullmatch(r"stopped after (0\.\d|1\.0) seconds", result["slow"].note)
+    assert result.recommended == "TS"
     assert not any("(run)" in thread.name for thread in threading.enumerate())
 
 
 def test_by_default_every_calibrator_takes_part_that_trains_no_network():
-    found = default_methods("probabilities")
-    added = set(default_methods(networks=True)) - set(found)
+    result = default_methods("probabilities")
+    added = set(default_methods(networks=True)) - set(result)
     assert added == {"parameterized temperature scaling", "intra order preserving"}
-    assert next(iter(found)) == "temperature scaling"
-    assert {"MCCT", "conditional MCCT", "Dirichlet calibration"} <= set(found)
-    assert all(method.input == "probabilities" for method in found.values())
-    assert not any(isinstance(method, mc.MCCTInverse) for method in found.values())
+    assert next(iter(result)) == "temperature scaling"
+    assert {"MCCT", "conditional MCCT", "Dirichlet calibration"} <= set(result)
+    assert all(method.input == "probabilities" for method in result.values())
+    assert not any(isinstance(method, mc.MCCTInverse) for method in result.values())
 
 
 def test_the_page_shows_what_is_recommended_or_what_was_asked_for(sets):
@@ -221,8 +221,8 @@ def test_groups_before_and_after(sets):
     late = np.arange(len(test.labels)) >= 750
     values = np.where(late[:, None], 4.0, 1.0) * test.values / 2.5
     groups = np.where(late, "late", "early")
-    known = {"calibrator": mc.TemperatureScaling(), "methods": False}
-    made = collect(cal, LogitsSet(values, test.labels), groups=groups, **known, **QUICK)
+    options = {"calibrator": mc.TemperatureScaling(), "methods": False}
+    made = collect(cal, LogitsSet(values, test.labels), groups=groups, **options, **QUICK)
     by_class, by_group = made.groups
     assert by_class["before"].kind == "predicted class"
     assert set(by_class["before"].names) <= {f"class {c}" for c in range(30)}
@@ -232,7 +232,7 @@ def test_groups_before_and_after(sets):
     assert "Over-confidence by group, before and after calibration" in html
     assert f"Before calibration: {by_group['before'].verdict}" in html
     with pytest.raises(InputError, match="groups: expected one value for each of the 1500 rows"):
-        collect(cal, test, groups=groups[:10], **known, **QUICK)
+        collect(cal, test, groups=groups[:10], **options, **QUICK)
 
 
 def test_a_method_that_reorders_is_not_recommended(sets):

@@ -140,9 +140,9 @@ def test_changes(old, new, difference, more_is_better, says):
     ],
 )
 def test_trust(accuracy, p, nll, high, state, says):
-    found = say.trust(curve_of([0.95], [accuracy], [1000]), floor(0.01, p, high), nll)
-    assert found[0] == state
-    assert says in found[1]
+    actual = say.trust(curve_of([0.95], [accuracy], [1000]), floor(0.01, p, high), nll)
+    assert actual[0] == state
+    assert says in actual[1]
 
 
 GRID = list(

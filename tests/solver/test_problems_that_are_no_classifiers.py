@@ -23,9 +23,11 @@ class NonNegativeProblem(ConeProblem):
         self.calls += 1
         self.hessians += len(working) > 0
         value, slope, curvature = self.loss(self.A @ coefficients)
-        some = self.A[:, working]
+        columns = self.A[:, working]
         n = len(self.y)
-        return Expansion(float(value.mean()), self.A.T @ slope / n, some.T @ (some * curvature[:, None]) / n)
+        return Expansion(
+            float(value.mean()), self.A.T @ slope / n, columns.T @ (columns * curvature[:, None]) / n
+        )
 
 
 class TunedProblem(NonNegativeProblem):
@@ -165,12 +167,12 @@ def test_a_point_that_nobody_has_looked_at_claims_nothing():
     problem = LeastSquares(rng.normal(size=(60, 5)), rng.normal(size=60))
     start = Iterate.of(problem, np.ones(5), np.arange(5))
     # The first point passes the tolerance, but not the bound of the excess: its certificate is not that of the next.
-    found = Newton(problem, Goal(1e9, gap_tol=0.0), start, max_iter=10, sure=np.inf).run()
-    assert found.status is Status.UNCHECKED
-    assert not found.converged
-    assert np.isnan([found.kkt, found.objective, found.duality_gap]).all()
-    assert not np.array_equal(found.coefficients, start.coefficients)
-    assert f"{found.status}".startswith("stopped")
+    result = Newton(problem, Goal(1e9, gap_tol=0.0), start, max_iter=10, sure=np.inf).run()
+    assert result.status is Status.UNCHECKED
+    assert not result.converged
+    assert np.isnan([result.kkt, result.objective, result.duality_gap]).all()
+    assert not np.array_equal(result.coefficients, start.coefficients)
+    assert f"{result.status}".startswith("stopped")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -278,9 +280,9 @@ def test_a_problem_with_slow_calls_comes_to_the_same_point_in_fewer_steps(seed, 
 def test_the_longer_it_takes_the_more_atoms_may_join():
     """Six hundred atoms above their bounds, where twenty-four may join at first: not one hundred iterations."""
     target = np.linspace(1.0, 2.0, 600)
-    found = minimize(LeastSquares(np.eye(600), target), tol=1e-8, max_iter=24)
-    assert found.converged
-    np.testing.assert_allclose(found.coefficients, target, atol=1e-4)
+    result = minimize(LeastSquares(np.eye(600), target), tol=1e-8, max_iter=24)
+    assert result.converged
+    np.testing.assert_allclose(result.coefficients, target, atol=1e-4)
 
 
 def test_many_atoms_that_change_sides_at_once_end_where_they_would_one_by_one():
@@ -289,8 +291,8 @@ def test_many_atoms_that_change_sides_at_once_end_where_they_would_one_by_one():
 
     class LeastSquares(ConeProblem):
         def evaluate(self, coefficients, working):
-            residual, some = A @ coefficients - target, A[:, working]
-            return Expansion(residual @ residual / 2, A.T @ residual, some.T @ some)
+            residual, columns = A @ coefficients - target, A[:, working]
+            return Expansion(residual @ residual / 2, A.T @ residual, columns.T @ columns)
 
     solution = minimize(LeastSquares(300), n_candidates=300, tol=1e-9)
     assert solution.converged
