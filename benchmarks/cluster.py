@@ -1,4 +1,4 @@
-"""A fit on a Dask cluster of one and of two worker processes on this machine, beside one process without Dask.
+"""A fit on a Dask cluster of one and of two worker processes on this machine, compared with one process without Dask.
 
     python benchmarks/cluster.py --rows 10000000 --classes 100
 
@@ -23,7 +23,7 @@ from distributed import Client, LocalCluster, wait
 import monocal as mc
 import pages
 
-# Dask has workers give memory back at once, and then every temporary array is fetched from the system anew: three times the time.
+# Dask has workers give memory back at once, and then the system allocates every temporary array again: three times the time.
 KEEP_MEMORY = {
     f"distributed.nanny.pre-spawn-environ.MALLOC_{name}_THRESHOLD_": 2**28 for name in ("TRIM", "MMAP")
 }

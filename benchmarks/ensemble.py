@@ -1,4 +1,4 @@
-"""What `CalibratedClassifier(ensemble=True)` is worth: NLL of one model and one calibrator, and of the mean of five.
+"""What `CalibratedClassifier(ensemble=True)` gains: NLL of one model and one calibrator, and of the mean of five.
 
     python benchmarks/ensemble.py [--docs]
 

@@ -3,10 +3,11 @@
     python benchmarks/gpu.py [--small] [--markdown FILE]
 
 Cases: 25,000 x 1000 (an image classifier) in three types, and 65,536 x 128,256 bfloat16 with the top 400 ranks free (a
-language model's head, the tail in the normaliser); `torch.log_softmax` of the same rows beside every prediction. Then the logits
-processor on 16 rows of a vocabulary: called by itself, inside a CUDA graph, and in generation by a small model of the package
-transformers, where that is installed. Logits are generated on the device; times are medians after a warm-up, with the device
-synchronised; memory is the peak that torch allocated beyond the input. On a machine without CUDA it says so and ends.
+language model's head, the tail in the normaliser); each prediction is compared with `torch.log_softmax` of the same rows.
+Then the logits processor on 16 rows of a vocabulary: called by itself, inside a CUDA graph, and in generation by a small model
+of the package transformers, where that is installed. Logits are generated on the device; times are medians after a warm-up,
+with the device synchronised; memory is the peak that torch allocated beyond the input. On a machine without CUDA it says so and
+ends.
 """
 
 from __future__ import annotations

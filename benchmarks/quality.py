@@ -3,8 +3,8 @@
     python benchmarks/quality.py [--data ../shared/logits] [--csv FOLDER] [--draws 5] [--sizes 100 300 1000] [--docs]
 
 Prints Markdown tables and, with ``--csv``, writes their numbers. NLL, ECE (15 bins) and top-label ECE (within each predicted
-class) of each method, "first stage" being ConditionalMCCT without its second; beside them the ECE that
-a perfectly calibrated predictor would show on as many samples (labels drawn from the calibrated confidences: median and
+class) of each method, "first stage" being ConditionalMCCT without its second; the ECE that a
+perfectly calibrated predictor would show on as many samples (labels drawn from the calibrated confidences: median and
 95 %), the order violations, and the optimality certificate. Then NLL when only few calibration samples are drawn, against
 temperature scaling. Sets whose two parts differ in class frequencies are shown but left out of the means.
 """

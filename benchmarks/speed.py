@@ -27,7 +27,7 @@ import pages
 
 SIZES = [(5000, 10), (5000, 100), (25_000, 1000)]
 ROUNDED = "rounded logits"
-# Growth: what grows, over two decades, and what it grows beside.
+# Growth: what grows, over two decades, and what it is compared with.
 ROWS, CLASSES, JUMPS = (1000, 3000, 10_000, 30_000, 100_000), (10, 30, 100, 300, 1000), (1, 3, 10, 30, 100)
 PARTS = ("times", "growth", "single", "profile", "scaling")
 
@@ -326,7 +326,7 @@ def single_line(rows):
 
 
 def scaling_table(by_threads):
-    """One line a method and number of threads, beside the first number."""
+    """One line a method and number of threads, compared with the first number."""
     first = {r["scaling"]: r for r in next(iter(by_threads.values())) if "scaling" in r}
     lines = []
     for threads, rows in by_threads.items():
@@ -395,7 +395,7 @@ def main():
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.docs and not {1, 2} <= set(options.threads):
-        parser.error("--docs shows one thread beside two: measure both")
+        parser.error("--docs compares one thread with two: measure both")
     sizes = [tuple(map(int, s.split("x"))) for s in options.sizes]
     if options.child:
         child(sizes, options.repeats, options.only)

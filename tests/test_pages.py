@@ -30,7 +30,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.switch_backend("Agg")
     monkeypatch.chdir(tmp_path)
-    # Methods are compared in this process, and the quick ones alone: what a comparison says is tested elsewhere.
+    # Methods are compared in this process, and the quick ones alone: what a comparison says is tested in tests/report.
     monkeypatch.setattr(
         "monocal.report.trial.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
     )

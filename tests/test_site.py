@@ -1,4 +1,4 @@
-"""The tools behind the site: formulas become MathML, and pages that ask for something from elsewhere are found."""
+"""The tools behind the site: formulas become MathML, and pages that load something from another site are found."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_every_formula_of_the_pages_can_be_drawn(page: Path) -> None:
     [
         ("<script src='bundle.js'></script>", None),
         ('<a href="https://example.org">elsewhere</a>', None),
-        ('<script src="https://example.org/x.js"></script>', "from elsewhere"),
-        ('<link rel="stylesheet" href="https://example.org/x.css">', "from elsewhere"),
+        ('<script src="https://example.org/x.js"></script>', "from another site"),
+        ('<link rel="stylesheet" href="https://example.org/x.css">', "from another site"),
         ('<span class="arithmatex">\\(x\\)</span>', "was not drawn"),
     ],
 )

@@ -1,6 +1,6 @@
 """Look at the built site as someone does who has no network:  python tools/check_site.py [site]
 
-No page asks for anything from elsewhere, and no formula was left as it was written. Where there is a Chromium, each of the words
+No page loads anything from another site, and no formula was left as it was written. Where there is a Chromium, each of the words
 that a newcomer types is searched on pages that are read from the disk: the first result is the page on it, and the console is
 silent.
 """
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
-FROM_ELSEWHERE = re.compile(
+FROM_ANOTHER_SITE = re.compile(
     r'<(?:script|img|iframe|source)[^>]+src="https?:|<link[^>]+(?:stylesheet|preload|preconnect)[^>]*href="https?:'
 )
 # What a newcomer types, and the pages of which one has to come first.
@@ -52,7 +52,7 @@ def complaints(site: Path) -> list[str]:
         text = page.read_text(encoding="utf-8")
         name = page.relative_to(site)
         result += [
-            f"{name} asks for something from elsewhere: {what}" for what in FROM_ELSEWHERE.findall(text)
+            f"{name} loads something from another site: {what}" for what in FROM_ANOTHER_SITE.findall(text)
         ]
         if "arithmatex" in text:
             result.append(f"{name} holds a formula that was not drawn")

@@ -45,7 +45,7 @@ def _png(figure: Any) -> bytes:
 
 
 def main() -> None:
-    """Write them beside the page."""
+    """Write them to the folder of the page."""
     folder = DOCS / "gallery"
     folder.mkdir(exist_ok=True)
     drawn = dict(pictures())

@@ -1,5 +1,5 @@
-"""A hook of mkdocs: formulas, written as ``$...$`` and ``$$...$$``, become MathML, which browsers draw without a script or a font
-from elsewhere. In docs/ the pages stay readable on GitHub, which draws the same signs."""
+"""A hook of mkdocs: formulas, written as ``$...$`` and ``$$...$$``, become MathML, which browsers draw without a script or a
+font from another site. In docs/ the pages stay readable on GitHub, which draws the same signs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Structured scaling beside monocal's combination on real classifier outputs: fitted on one part, judged on the other.
+"""Structured scaling and monocal's combination on real classifier outputs: fitted on one part, judged on the other.
 
 Every set of a folder, in this process: NLL, ECE (15 bins) and accuracy of each method. Sets whose parts differ in class
 frequencies are shown but not averaged.

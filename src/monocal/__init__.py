@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-# Loading typing takes longer than all else here, and the command is to hear signals at once.
+# Loading typing takes longer than all else here, and the command must react to signals at once.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

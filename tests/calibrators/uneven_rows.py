@@ -21,7 +21,7 @@ def uneven(n=2400, m=M, seed=0):
 
 
 def fitted_with_context():
-    """Told of site and age, and shrunk little, so that it makes much of both."""
+    """Fitted with site and age as context and little shrinkage, so that both have large effects."""
     return mc.ConditionalMCCT(shrinkage=2.0).fit(*uneven()[:2], context=uneven()[2])
 
 

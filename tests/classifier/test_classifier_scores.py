@@ -52,7 +52,7 @@ def test_scores_of_pairs_are_not_taken_for_scores_of_classes(make, wrap, classes
         np.testing.assert_array_equal(result.predict_proba(X), by_class)
 
 
-def test_scores_of_pairs_that_cannot_be_told_are_refused():
+def test_scores_of_pairs_that_cannot_be_recognised_are_refused():
     X, y = load_iris(return_X_y=True)
     bags = BaggingClassifier(SVC(**PAIRS), n_estimators=2, random_state=0)
     with pytest.raises(

@@ -228,7 +228,7 @@ def test_killed_half_way_leaves_no_output(folder: Path, number: int, code: int, 
     assert process.returncode == code, (stdout, stderr)
     assert (stdout, stderr) == ("", "")
     assert not out.exists()
-    # Nobody can clean up after SIGKILL; what stays is hidden and never takes the name of the output.
+    # Nothing can clean up after SIGKILL; what stays is hidden and never takes the name of the output.
     assert len(list(folder.glob(".probs.*"))) == leftovers
 
 

@@ -351,7 +351,7 @@ def test_a_class_that_alone_is_available_has_no_odds(monkeypatch):
     np.testing.assert_allclose(cal.transform(z), expected, rtol=1e-5)
 
 
-def test_odds_that_single_precision_cannot_hold_are_told_apart(monkeypatch):
+def test_odds_that_single_precision_cannot_hold_stay_distinct(monkeypatch):
     """Log-odds of some hundreds: the exponentials of all other classes are 0, and ramps still rise between them."""
     rng = np.random.default_rng(3)
     z = rng.normal(size=(200, 30)) * 8

@@ -85,7 +85,7 @@ def test_dask_gives_the_fit_in_memory(calibrator, rows):
 
 
 def test_rows_without_weight_leave_the_sample_as_it_is_in_memory():
-    """Blocks of the workers then begin elsewhere than those in memory."""
+    """Blocks of the workers then begin at other rows than those in memory."""
     data = synthetic(9000, 500, seed=0, keep_truth=False)
     z, w = data.values.astype(np.float32), np.ones(9000)
     w[[0, 5, 4000]] = 0

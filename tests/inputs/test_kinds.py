@@ -315,7 +315,7 @@ def test_classes_of_a_labelled_array_are_those_of_the_fit(tmp_path):
     assert not hasattr(cal, "feature_names_in_")
 
 
-def test_context_beside_a_labelled_array():
+def test_context_with_a_labelled_array():
     X, site = labelled(Z), np.array(["a", "b", "c"])[np.arange(N) % 3]
     cal = mc.ConditionalMCCT().fit(X, Y, context={"site": site})
     other = np.where(site == "c", "elsewhere", site)

@@ -67,7 +67,7 @@ def test_tokens_that_look_alike_are_different_classes():
         mc.TopK.from_openai(response, vocabulary=[*LETTERS, "�"])
 
 
-def test_alike_tokens_are_told_apart_by_bytes_or_by_their_numbers():
+def test_alike_tokens_are_distinguished_by_bytes_or_by_their_numbers():
     """Parts of characters all print as one sign; which of them comes first differs from row to row."""
 
     def entry(text, data, value):

@@ -85,8 +85,8 @@ def test_work_inside_work_is_done_by_the_thread_itself():
     assert parallel_map(outer, range(30)) == [190 * i for i in range(30)]
 
 
-def test_nobody_waits_for_a_thread_that_comes_late(threads):
-    """All the pieces are taken by the caller while the others are held up elsewhere."""
+def test_no_call_waits_for_a_thread_that_comes_late(threads):
+    """All the pieces are taken by the caller while the others are held up by other work."""
     hold, held = threading.Event(), threading.Semaphore(0)
 
     def busy():
@@ -148,12 +148,12 @@ def test_a_fit_on_any_thread_gives_the_same_bits_and_leaves_blas_as_it_was():
     assert blas_threads() == before
 
 
-def test_an_interrupt_while_the_caller_waits_leaves_nobody_at_work():
+def test_an_interrupt_while_the_caller_waits_leaves_no_thread_at_work():
     """A thread that went on would write where the next fit writes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     main, done, other_began = threading.current_thread(), [], threading.Event()
 
-    def slow_elsewhere(i):
+    def slow_in_other_threads(i):
         if threading.current_thread() is main:
             other_began.wait(30)
             return
@@ -165,7 +165,7 @@ def test_an_interrupt_while_the_caller_waits_leaves_nobody_at_work():
     def until_another_thread_has_come_in_time():
         for _ in range(100):
             other_began.clear()
-            parallel_map(slow_elsewhere, range(2))
+            parallel_map(slow_in_other_threads, range(2))
 
     try:
         with pytest.raises(KeyboardInterrupt):

@@ -179,7 +179,7 @@ def test_wrong_input_says_what():
         mc.MCCT().fit(top, y[1:])
 
 
-def test_a_total_that_the_classes_cannot_hold_is_told():
+def test_a_total_that_the_classes_cannot_hold_warns():
     logs = np.log([[0.05, 0.01], [0.6, 0.38]])
     with pytest.warns(
         UserWarning, match=r"in row 0 the named classes and 1 others.* 7\.0% of the total .*\(1 such rows"

@@ -53,7 +53,7 @@ def test_every_layout_in_one_folder(tmp_path: Path) -> None:
     assert [place.name for place in find(tmp_path / "net.npz")] == ["net"]
 
 
-def test_equal_names_are_told_apart(tmp_path: Path) -> None:
+def test_equal_names_are_distinguished(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         write(tmp_path / folder / "net.npz", Splits(one(), one()))

@@ -162,7 +162,7 @@ def test_why_it_stopped():
     assert minimize(one, max_iter=0, start=np.ones(1)).status is Status.ITERATIONS
 
 
-def test_a_point_that_nobody_has_looked_at_claims_nothing():
+def test_a_point_that_was_not_evaluated_claims_nothing():
     rng = np.random.default_rng(0)
     problem = LeastSquares(rng.normal(size=(60, 5)), rng.normal(size=60))
     start = Iterate.of(problem, np.ones(5), np.arange(5))

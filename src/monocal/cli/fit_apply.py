@@ -280,7 +280,7 @@ def _print_fit(
 
 
 def held_out_sentence(result: dict[str, float]) -> str:
-    """What was learnt is worth on rows that were held out."""
+    """How NLL changes on held-out folds."""
     change = f"On held-out folds NLL {result['before']:.4f} -> {result['after']:.4f}"
     if result["high"] < 0:
         return f"{change}."

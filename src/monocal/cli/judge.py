@@ -311,8 +311,8 @@ def audit(
             note(f"{type(model).__name__} keeps the ranking of the rows (AUC), not the two classes of a row.")
     else:
         old = reading.read(before, with_labels=False)
-        elsewhere = replace(reading, kind=after_kind, logits_name=None)
-        new = elsewhere.read(after, with_labels=False, known_classes=old.class_names)
+        renamed = replace(reading, kind=after_kind, logits_name=None)
+        new = renamed.read(after, with_labels=False, known_classes=old.class_names)
         new = new.in_order_of(old.class_names)
         values = _comparable(new.values, new.kind, old.kind)
     with progress(f"Auditing {old.n_samples:,} x {old.n_classes:,}"):

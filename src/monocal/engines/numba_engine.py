@@ -43,7 +43,7 @@ from .label_sums import scale_totals, with_top_labels
 
 # Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
 STATISTICS = ("margin", "mean_gap", "spread")
-# Loading the compiled loops is worth it for a prediction of at least so many logits.
+# A prediction of at least so many logits loads the compiled loops.
 LARGE = 2**20
 # Logits of a block.
 _BLOCK = 2**17
@@ -320,7 +320,7 @@ def _first_turn() -> np.ndarray:
 
 
 def _threads(v: Array) -> int:
-    """How many threads it is worth to wake for something quick with each number of an array."""
+    """Number of threads that pays off for a quick operation on each number of an array."""
     return min(available_threads(), max(1, v.shape[0] * v.shape[1] // 2**17))
 
 

@@ -1,4 +1,4 @@
-"""The engine for CUDA devices: a handful of kernels a pass where rows allow it, tensor operations elsewhere.
+"""The engine for CUDA devices: a handful of kernels a pass where rows allow it, tensor operations for others.
 
     f_i = w_d v_i + base_d,   d the piece of rank i;   tied ranks share the mean of theirs;   p_i = exp(f_i - f_top)
 
@@ -191,7 +191,7 @@ def _sums(block: Block, point: Point, gradient: bool = True) -> Sums:
     a, starts, jumps = len(point.start), len(there.starts), len(point.jumps)
     together = min(power(n // _PROGRAMS), _ROWS)
     parts = -(-n // together)
-    # Beside the probabilities of a row stands the sum of its depths; what is not looked at may be anything.
+    # The sum of a row's depths follows its probabilities; entries that are not read may be anything.
     q, stride = v, 0
     if own is not None:
         stride = -(-(r + 1) // 8) * 8

@@ -44,7 +44,7 @@ _LONGEST, _PART = 8192, 4096
 _SORTED = 4096
 # Jumps that a kernel holds.
 _JUMPS = 1023
-# Numbers besides the result for rows that are worked on together: enough to fill a device, and few.
+# Numbers in addition to the result for rows that are worked on together: enough to fill a device, and few.
 _TOGETHER = 2**23
 
 

@@ -196,7 +196,7 @@ _ELSEWHERE = {
     (
         "pyspark",
         "",
-    ): "a Spark DataFrame, whose rows are elsewhere. Pass X.toPandas(), or a function that returns an iterator of "
+    ): "a Spark DataFrame, whose rows are in another process. Pass X.toPandas(), or a function that returns an iterator of "
     "blocks (X, y), one for each partition.",
 }
 
@@ -297,7 +297,7 @@ def _jax_array(x: Any) -> np.ndarray:
     except sys.modules["jax"].errors.TracerArrayConversionError as error:
         raise InputError(
             "X: jax is tracing a function (jit, vmap, grad), so that there are no numbers yet, and calibrators compute on the "
-            "host. Call it outside of the function, or use to_onnx() or to_torch() for a map that runs elsewhere."
+            "host. Call it outside of the function, or use to_onnx() or to_torch() for a map that runs without monocal."
         ) from error
 
 

@@ -80,8 +80,8 @@ def put_arrays(
 ) -> list[str]:
     """Write arrays at a path of `atomic_path`, in the format of its extension; gives the names of what was written.
 
-    ``classes`` name the columns of arrays (n, m): ``probabilities_cat`` in a table, an array ``classes`` elsewhere. ``along``
-    are columns that go with the rows, as arrays or as Arrow has them; a format without words leaves those of words out.
+    ``classes`` name the columns of arrays (n, m): ``probabilities_cat`` in a table, an array ``classes`` in other formats.
+    ``along`` are columns that go with the rows, as arrays or as Arrow has them; a format without words leaves those of words out.
     """
     ending = extension(path)
     if ending in TABLES:

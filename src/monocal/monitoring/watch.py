@@ -31,7 +31,7 @@ from .betting import Bets
 from .frequencies import FrequencyTest, FrequencyWatch
 from .window import ROW, Window, seen_in
 
-# Rows that a fit needs to be judged by itself; with fewer, let it lean on the old one.
+# Rows that a fit needs to be judged by itself; with fewer, it starts from the old one.
 _ENOUGH = 500
 # A reference needs no more counts than this.
 _MOST = 10**9
@@ -406,7 +406,7 @@ def off_in_words(gap: float, rows: int, since: int, tolerance: float, fitted: bo
         how = "too sure for some confidences and not sure enough for others"
     remedy = "refit on these rows" if fitted else "fit a calibrator on these rows"
     if fitted and rows < _ENOUGH:
-        remedy += ", leaning on the calibrator that is in use (start=)"
+        remedy += ", starting from the calibrator that is in use (start=)"
     verdict = "Not calibrated any more" if fitted and since > 0 else "Not calibrated"
     return (
         f"{verdict}: {how} on the {count(rows)} labelled rows since row {since:,}. To correct it, {remedy}."

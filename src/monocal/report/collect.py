@@ -330,7 +330,7 @@ def collect(
 def _default(
     trial: Trial, methods: Any, comparison: MethodComparison | None, groups: Any
 ) -> tuple[Any, Judged, dict[str, Any]]:
-    """The method of a page for which none was asked: unfitted, judged, and what its fit takes besides rows and labels."""
+    """The method of a page for which none was asked: unfitted, judged, and the other arguments of its fit."""
     advised = None if comparison is None else comparison.recommendation
     if comparison is not None and advised is not None and comparison.judged_default is not None:
         of_fit = {"context": context_of(groups, len(trial.labels))} if advised.context else {}

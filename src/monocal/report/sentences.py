@@ -545,10 +545,10 @@ def confidence_in_words(medians: Sequence[tuple[float, float]]) -> str:
 
 def claim(share: float) -> str:
     """93 %; 99.4 % and 99.96 % near the end, so that only what is certain is 100 %."""
-    room = min(share, 1 - share)
-    if 0 < room < 1e-6:
+    margin = min(share, 1 - share)
+    if 0 < margin < 1e-6:
         return "under 0.0001 %" if share < 0.5 else "over 99.9999 %"
-    decimals = 0 if room == 0 or room >= 0.015 else max(1, math.floor(-math.log10(room)) - 1)
+    decimals = 0 if margin == 0 or margin >= 0.015 else max(1, math.floor(-math.log10(margin)) - 1)
     return f"{100 * share:.{decimals}f} %"
 
 
