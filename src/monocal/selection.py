@@ -161,6 +161,7 @@ def recommend(
             p = np.asarray(clone(chosen).fit(x, y, weight).predict_proba(x))
         differ = groups_differ(p, y, number, weight)
     if differ and chosen.takes_context:
+        reason = reason.replace("(AUC)", "(AUC) within each group")
         reason += "; the groups differ by more than chance, so they are its context"
     elif differ:
         reason += "; the groups differ by more than chance, too, but this method takes no context"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 import monocal as mc
 from monocal import metrics as M
@@ -28,8 +28,8 @@ def by_group(groups, probs=PROBS, labels=LABELS, **options):
 
 
 def two_class(confidence, right):
-    """Probabilities of two classes, the first predicted, and labels that make the given rows right."""
-    return np.stack([confidence, 1 - confidence], axis=1), np.where(right, 0, 1)
+    """Probabilities of two classes, the second predicted, and labels that make the given rows right."""
+    return np.stack([1 - confidence, confidence], axis=1), np.where(right, 1, 0)
 
 
 def loop_ece(confidence, right, n_bins, weight=None):
@@ -262,7 +262,25 @@ def test_one_group_off_among_many_is_found():
     true = np.where(group == 77, confidence - 0.4, confidence)
     result = by_group(group, *two_class(confidence, generator.random(len(group)) < true))
     assert [one.name for one in result if one.off] == ["77"]
-    assert result.verdict.startswith("1 of 2,000 groups is off beyond chance: '77': over-confident by")
+    assert result.verdict.startswith(
+        "1 of 2,000 groups is off beyond chance: '77': P(class 1) is too high by"
+    )
+
+
+def test_of_two_classes_p_of_class_one_is_judged():
+    """What is too high in one group and too low in the other leaves the predicted classes right about as often as claimed."""
+    generator = np.random.default_rng(0)
+    z = 1.5 * generator.standard_normal(6000)
+    old = np.arange(6000) % 2 == 1
+    labels = generator.random(6000) < expit(z + np.where(old, 1, -1))
+    result = by_group(np.where(old, "old", "young"), expit(z), labels)
+    top = np.where(z > 0, expit(z), expit(-z))
+    for name, rows, sign in (("old", old, -1), ("young", ~old, 1)):
+        assert result[name].over_confidence == pytest.approx(np.mean(expit(z) - labels, where=rows))
+        assert sign * result[name].low > 0.1
+        assert abs(np.mean(top - (labels == (z > 0)), where=rows)) < 0.06
+    assert "P(class 1) is too" in result.verdict
+    assert "high" in result.table()
 
 
 def test_errors_that_cancel_are_found():
@@ -270,7 +288,7 @@ def test_errors_that_cancel_are_found():
     probs, labels = two_class(confidence, np.tile([True, True, True, False, True, True, True, False], 75))
     result = by_group(np.zeros(600), probs, labels)
     assert result.off.all()
-    assert "right on average but not at each confidence (ECE " in result.verdict
+    assert "right on average but not at each probability (ECE " in result.verdict
 
 
 def test_results_are_plain_and_repeat_themselves():

@@ -64,21 +64,24 @@ def test_an_infinite_loss_on_one_side_decides(infinite):
 
 @pytest.mark.parametrize("off", [0.0, 0.05, -0.05, 0.25, -0.25])
 @pytest.mark.parametrize("n_groups", [1, 3])
-def test_the_verdict_on_groups_counts_those_that_are_flagged(off, n_groups):
+@pytest.mark.parametrize(
+    ("m", "over", "under"), [(2, "too high", "too low"), (3, "over-confident", "under-confident")]
+)
+def test_the_verdict_on_groups_counts_those_that_are_flagged(off, n_groups, m, over, under):
     rng = np.random.default_rng(3)
     top = rng.uniform(0.55, 0.95, 1500)
     group = np.arange(1500) % n_groups
     right = rng.random(1500) < np.clip(top - off * (group == 0), 0, 1)
-    probs = np.column_stack([top, 1 - top])
-    result = mc.evaluate(probs, np.where(right, 0, 1), metrics="ece", groups=group).groups
+    probs = np.column_stack([(1 - top) / (m - 1)] * (m - 1) + [top])
+    result = mc.evaluate(probs, np.where(right, m - 1, 0), metrics="ece", groups=group).groups
     said, flagged = result.verdict, int(result.off.sum())
     assert "off beyond chance" in said
     assert ("not off" in said or "None of" in said) == (flagged == 0)
     if flagged:
         worst = result.worst
         assert worst.off
-        assert ("over-confident" in said) == (worst.low > 0)
-        assert ("under-confident" in said) == (worst.high < 0)
+        assert (over in said) == (worst.low > 0)
+        assert (under in said) == (worst.high < 0)
 
 
 def test_a_share_that_rounds_to_one_is_not_two_numbers():

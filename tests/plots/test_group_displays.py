@@ -19,7 +19,7 @@ def grouped(n=900, seed=1):
     confidence = 0.5 + 0.5 * generator.random(n)
     group = np.array(["$bad$", "good", "fine"])[np.arange(n) % 3]
     right = generator.random(n) < np.where(group == "$bad$", confidence - 0.3, confidence)
-    return np.where(right, 0, 1), np.stack([confidence, 1 - confidence], axis=1), group
+    return np.where(right, 1, 0), np.stack([1 - confidence, confidence], axis=1), group
 
 
 def test_reliability_by_group_shows_the_worst_first(pyplot, tmp_path):
@@ -37,6 +37,7 @@ def test_reliability_by_group_shows_the_worst_first(pyplot, tmp_path):
     drawn = display.plot()
     drawn.figure_.savefig(tmp_path / "new.png")
     assert len(drawn.ax_) == 2
+    assert drawn.ax_[0].get_ylabel() == "frequency of class 1"
     assert f"{(group == '$bad$').sum()} rows" in drawn.ax_[0].get_title()
     figure, ax = pyplot.subplots()
     assert display.plot(ax).figure_ is figure
@@ -79,7 +80,7 @@ def test_all_groups_in_one_picture(pyplot, tmp_path):
     with pytest.raises(errors.InputError, match="before: expected the shape"):
         GroupDisplay.from_predictions(y, p, group, before=p[:, [0, 1, 1]] / [[1, 2, 2]])
     by_class = GroupDisplay.from_predictions(y, p, class_names=["cat", "dog"])
-    assert by_class.evaluations["model"].names == ("cat",)
+    assert by_class.evaluations["model"].names == ("dog",)
 
 
 def test_the_picture_of_the_documentation_shows_what_its_page_says():

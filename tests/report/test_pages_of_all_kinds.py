@@ -11,6 +11,7 @@ from html import unescape
 
 import numpy as np
 import pytest
+from scipy.special import expit, softmax
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 
@@ -185,6 +186,47 @@ def test_groups_that_differ_are_the_context_of_the_method():
     alike = collect((rows.values, rows.labels), groups=groups, methods=methods_of(4), n_boot=5)
     assert not alike.context
     assert alike.shown == "conditional MCCT"
+
+
+def test_two_classes_with_groups_are_judged_by_p_of_class_one():
+    generator = np.random.default_rng(4)
+    z = 1.5 * generator.standard_normal(4000)
+    groups = np.array(["young", "old"])[np.arange(4000) % 2]
+    y = (generator.random(4000) < expit(z + np.where(groups == "old", 1, -1))).astype(int)
+    rows = np.stack([expit(-z), expit(z)], axis=1)
+    methods = {name: method.set_params(input="probabilities") for name, method in methods_of(2).items()}
+    report = collect((rows, y), kind="probabilities", groups=groups, methods=methods, n_boot=5)
+    html = report.to_html().replace("\u00a0", " ")
+    assert report.shown == "binary MCCT with context"
+    assert "keeps the ranking of the rows (AUC) within each group" in report.verdict.advice
+    assert html.count("kept within each group") == 2  # the card and the table
+    (sides,) = report.groups
+    assert sides["before"]["old"].high < -0.1
+    assert sides["before"]["young"].low > 0.1
+    assert "P(class 1) is too" in sides["before"].verdict
+    # Errors of the groups cancel on average: the headline says by how much probabilities are off, not by how little the mean is.
+    gap, ece = (
+        report.before.curve.mean_confidence - report.before.curve.mean_accuracy,
+        report.before.curve.ece,
+    )
+    assert abs(gap) < ece / 3
+    assert f"off by {100 * ece:.1f} points on average" in report.verdict.headline
+    low, *_, high = report.confidence
+    assert low[0] < 0.1 < 0.9 < high[0]
+    assert re.search(r"P\(class 1\) of \d+ % becomes", html)
+
+
+def test_no_group_that_is_off_stands_below_the_word_trustworthy():
+    """Right on average, under-confident in one group and over-confident in the other."""
+    rows = synthetic(3000, 4, seed=2, overconfidence=1.0)
+    groups = np.array(["north", "south"])[np.arange(3000) % 2]
+    softer = softmax(np.where((groups == "north")[:, None], 0.75, 1.35) * rows.values, axis=1)
+    report = collect((softer, rows.labels), kind="probabilities", groups=groups, methods=False, n_boot=5)
+    assert not report.before.floor.more_than_chance
+    assert report.groups[-1]["before"].off.any()
+    assert report.verdict.headline.startswith(
+        "Trustworthy on average, but 2 of 2 groups are off beyond chance"
+    )
 
 
 def test_where_the_order_is_the_obstacle_the_verdict_says_so_first():

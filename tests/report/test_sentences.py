@@ -85,6 +85,11 @@ def test_on_average():
     claim = "It claims 95.00 % on average and is right in 80.00 % of the rows: over-confident by 15 points"
     assert say.on_average(curve, floor(0.15, 0.001)) == f"{claim}."
     assert say.on_average(curve, floor(0.15, 0.4)) == f"{claim}, and chance alone may explain its errors."
+    # Errors beyond chance that cancel: the mean of all rows is within chance.
+    cancel = curve_of([0.55, 0.95], [0.75, 0.76], [500, 500])
+    assert say.on_average(cancel, floor(0.2, 0.001)).endswith(
+        "under-confident by 0.5 points, which chance alone may explain."
+    )
 
 
 @pytest.mark.parametrize("observed", [0.0, 0.01, 0.029999, 0.03, 0.030001, 0.1131, 0.3])
@@ -185,6 +190,10 @@ def test_errors_of_both_signs_are_not_called_one_of_them():
     curve = curve_of([0.55, 0.95], [0.75, 0.75], [500, 500])
     headline = say.trust(curve, floor(0.2, 0.001), BETTER)[1]
     assert headline.endswith("off by 20 points on average, over-confident here and under-confident there.")
+    # One bin alone leaves the band, and the others cancel it: the mean says nothing of the size.
+    curve = curve_of([0.55, 0.65, 0.95], [0.75, 0.62, 0.93], [300, 800, 500])
+    assert {stretch.gap > 0 for stretch in curve.stretches()} == {False}
+    assert say.trust(curve, floor(curve.ece, 0.001), BETTER)[1].endswith("off by 5.9 points on average.")
 
 
 @pytest.mark.parametrize("floor_p", [0.001, 0.5])
@@ -202,8 +211,8 @@ def test_outcome(before, after, change, says, floor_p):
     text = say.outcome("MCCT", (0.1, 0.02), (before, after), change, floor(0.02, floor_p), 1000)
     assert says in text
     if "better" in says or "no clear" in says:
-        assert ("some error is left" in text) == (floor_p == 0.001)
-        assert ("no error beyond chance" in text) == (floor_p == 0.5)
+        assert ("the ECE is still more than chance" in text) == (floor_p == 0.001)
+        assert ("the ECE is then within chance on 1,000 rows" in text) == (floor_p == 0.5)
 
 
 @pytest.mark.parametrize("end", [1.0, 1 - 1e-9, 0.99996, 0.9995, 0.99, 0.7])
@@ -222,6 +231,10 @@ def test_equal_claims_are_said_once():
     text = say.confidence_in_words([(1.0, 0.97)] * 3 + [(1.0, 0.99)])
     assert text == "A claim of 100 % becomes 99.0 %."
     assert say.confidence_in_words([(0.5, 0.5), (0.8, 0.8)]).startswith("It leaves the confidence as it is")
+    assert (
+        say.confidence_in_words([(0.1, 0.02), (0.8, 0.3)], True)
+        == "P(class 1) of 80 % becomes 30 %, one of 10 % becomes 2 %."
+    )
 
 
 def counts(**changes):

@@ -1,7 +1,7 @@
 r"""For whom a predictor is calibrated: accuracy, confidence and ECE in every group, and which groups are off beyond chance.
 
-In a group of rows with confidences ``c`` and outcomes ``a``, over-confidence is ``mean c - mean a``. Its interval
-is ``mean c`` less Wilson's interval of the accuracy for ``n / r`` rows,
+In a group of rows with confidences ``c`` and outcomes ``a`` (of two classes P(class 1), and whether the label is 1),
+over-confidence is ``mean c - mean a``. Its interval is ``mean c`` less Wilson's interval of the accuracy for ``n / r`` rows,
 
     r = max( mean c (1 - c) / (C (1 - C)),  var(c - a) / (A (1 - A)) ),        C = mean c,  A = mean a,
 
@@ -146,9 +146,9 @@ class Group:
     name : str
     rows : int
     accuracy, confidence : float
-        Share of rows that are right, and mean confidence.
+        Share of rows that are right, and mean confidence; of two classes the share of class 1, and mean P(class 1).
     over_confidence, low, high : float
-        Confidence minus accuracy, and the ends of its interval; negative is under-confident.
+        Confidence minus accuracy, and the ends of its interval; negative is under-confident, or P(class 1) too low.
     ece, floor : float
         ECE of the group, and the median ECE of a perfectly calibrated predictor with the same confidences.
     p_value, p_adjusted : float
@@ -178,17 +178,19 @@ class Group:
     p_adjusted: float
     off: bool
 
-    def _in_words(self, level: float) -> str:
-        """ "'law': over-confident by 6.1 points (95 % 3.9 to 8.2)", of a group that is off."""
+    def _in_words(self, level: float, two: bool) -> str:
+        """ "'law': over-confident by 6.1 points (95 % 3.9 to 8.2)", of a group that is off; of ``two`` classes P(class 1) is."""
         low, value, high = (100 * x for x in (self.low, self.over_confidence, self.high))
         if low <= 0 <= high:
-            ece, floor = 100 * self.ece, 100 * self.floor
-            return f"{quoted(self.name)}: right on average but not at each confidence (ECE {ece:.1f} %, {floor:.1f} % by chance)"
+            ece, floor, claim = 100 * self.ece, 100 * self.floor, "probability" if two else "confidence"
+            return f"{quoted(self.name)}: right on average but not at each {claim} (ECE {ece:.1f} %, {floor:.1f} % by chance)"
         if value < 0:
             low, high = -high, -low
         ends = f"{100 * level:g} % {low:.1f} to {high:.1f}"
-        side = "under" if value < 0 else "over"
-        return f"{quoted(self.name)}: {side}-confident by {abs(value):.1f} points ({ends})"
+        side = f"{'under' if value < 0 else 'over'}-confident"
+        if two:
+            side = f"P(class 1) is too {'low' if value < 0 else 'high'}"
+        return f"{quoted(self.name)}: {side} by {abs(value):.1f} points ({ends})"
 
     def _line(self, width: int) -> str:
         """A line of the table, in per cent; without the sign of what rounds to zero."""
@@ -226,6 +228,8 @@ class GroupEvaluation:
         What the groups are: "group", or "predicted class".
     obstacles : tuple of Obstacle
         Predicted classes where the order of the classes itself is wrong; of predicted classes only.
+    two : bool
+        Whether there are two classes, so that confidence is P(class 1).
 
     Examples
     --------
@@ -252,6 +256,7 @@ class GroupEvaluation:
     level: float
     kind: str = "group"
     obstacles: tuple[Obstacle, ...] = ()
+    two: bool = False
 
     @property
     def over_confidence(self) -> Floats:
@@ -291,7 +296,7 @@ class GroupEvaluation:
     def verdict(self) -> str:
         """One sentence: how many groups are off beyond chance, and the worst."""
         n, n_off, nouns = len(self), int(self.off.sum()), self.plural
-        worst = self.worst._in_words(self.level)
+        worst = self.worst._in_words(self.level, self.two)
         if n == 1:
             return f"The one {self.kind} is {f'off beyond chance: {worst}' if n_off else 'not off beyond chance'}."
         if n_off > 1:
@@ -309,9 +314,8 @@ class GroupEvaluation:
         """The first ``limit`` groups as lines of at most 79 characters, in per cent."""
         shown = [self[k] for k in range(len(self) if limit is None else min(limit, len(self)))]
         width = max(len(self.kind), *(len(_fitting(group.name)) for group in shown))
-        head = (
-            f"{'rows':>9}{'right':>6}{'sure':>6}{'over':>7}{'from':>7}{'to':>7}{'ECE':>6}{'floor':>6}{'p':>6}"
-        )
+        share, claim, gap = ("share", "P(1)", "high") if self.two else ("right", "sure", "over")
+        head = f"{'rows':>9}{share:>6}{claim:>6}{gap:>7}{'from':>7}{'to':>7}{'ECE':>6}{'floor':>6}{'p':>6}"
         lines = [f"{self.kind:<{width}}{head}", *(group._line(width) for group in shown)]
         if len(shown) < len(self):
             lines.append(f"... and {len(self) - len(shown):,} more")
@@ -319,8 +323,11 @@ class GroupEvaluation:
 
     def __str__(self) -> str:
         few = int((self.rows < _FEW).sum())
+        columns = "right: accuracy; sure: mean confidence; over: sure less right"
+        if self.two:
+            columns = "share: of class 1; P(1): mean P(class 1); high: the second less the first"
         notes = [
-            "In %. right: accuracy; sure: mean confidence; over: sure less right, with its",
+            f"In %. {columns}, with its",
             f"{100 * self.level:g} % interval; floor: the ECE of perfect calibration; p: corrected for the",
             f"number of {self.plural}; *: off beyond chance.",
             f"Mean ECE within {self.plural} {100 * self.mean_ece:.2f} %, {100 * self.mean_floor:.2f} % by chance.",
@@ -359,13 +366,24 @@ def evaluate_groups(
     level: float = 0.95,
     seed: int | None = 0,
 ) -> GroupEvaluation:
-    """Calibration of rows in groups: one value per row, or ``"predicted"`` for the predicted classes."""
+    """Calibration of rows in groups: one value per row, or ``"predicted"`` for the predicted classes.
+
+    Of two classes it is that of P(class 1): where that is too high, rows that predict class 1 are over-confident and the others
+    under-confident, which would cancel.
+    """
     names = class_names_of(class_names, rows.n_classes)
-    columns = _measure(rows, grouping_of(rows, groups, names), n_bins, level, np.random.default_rng(seed))
+    grouping, generator = grouping_of(rows, groups, names), np.random.default_rng(seed)
+    two = judged_by_class_one(rows)
+    columns = _measure(rows.positive if two else rows, grouping, n_bins, level, generator)
     if not _is_predicted(groups):
-        return GroupEvaluation(**columns, level=level)
+        return GroupEvaluation(**columns, level=level, two=two)
     obstacles = find_obstacles(rows, names, 1 - level)
-    return GroupEvaluation(**columns, level=level, kind="predicted class", obstacles=obstacles)
+    return GroupEvaluation(**columns, level=level, kind="predicted class", obstacles=obstacles, two=two)
+
+
+def judged_by_class_one(rows: Outcomes) -> bool:
+    """Whether there are two classes, with their probabilities: errors are then those of P(class 1)."""
+    return rows.n_classes == 2 and rows.class_count is None
 
 
 def _is_predicted(groups: Any) -> bool:

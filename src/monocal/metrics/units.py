@@ -82,7 +82,7 @@ def probability(p: float) -> str:
 
 def with_interval(value: float, low: float, high: float, level: float, unit: str = "") -> str:
     """0.0123 NLL (95 % interval 0.0101 to 0.0145), with the decimals that tell the ends from the middle."""
-    digits = _decimals(max(high - value, value - low), value)
+    digits = decimals(max(high - value, value - low), value)
     ends = f"{number(low, digits)} to {number(high, digits)}"
     return f"{number(value, digits)}{unit and ' ' + unit} ({100 * level:.3g} % interval {ends})"
 
@@ -93,7 +93,7 @@ def from_to(before: float, after: float, show: Callable[[float], str]) -> str:
     return new if old == new else f"{old} → {new}"
 
 
-def _decimals(width: float, value: float) -> int:
+def decimals(width: float, value: float) -> int:
     """One digit of the interval, two where it is not small against the value, one of the value; three at least, six at most."""
     digits = [3]
     if 0 < width < math.inf:

@@ -15,12 +15,14 @@ import numpy as np
 from ..errors import InputError
 from ..inputs.validation import check_count, check_fraction
 from ..metrics import BinSums, GroupEvaluation
-from ..metrics.groups import class_names_of, evaluate_groups, grouping_of
+from ..metrics.groups import class_names_of, evaluate_groups, grouping_of, judged_by_class_one
 from ..metrics.outcomes import Outcomes
 from ..metrics.row_sums import GROUP_BINS, group_stack
 from ..metrics.units import count, percent, points
 from .curves import CalibrationCurve
 from .display import LINE, Display, by_name, labels_of, panels, predicted, shortened, tidy, tip, widest
+
+_ENDS = ("under-confident  ←  points  →  over-confident", "P(class 1) too low  ←  points  →  too high")
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def group_curves(
     evaluation = evaluate_groups(rows, groups, class_names=names, **options)
 
     def curves(side: Outcomes) -> dict[str, CalibrationCurve]:
+        side = side.positive if judged_by_class_one(side) else side
         sums = BinSums.of_stack(group_stack(side, grouping.number, len(grouping.names), n_bins))
         place = {name: k for k, name in enumerate(grouping.names)}
         return {name: CalibrationCurve.of(_row(sums, place[name]), level) for name in evaluation.names}
@@ -195,7 +198,7 @@ class GroupDisplay(Display[GroupEvaluation]):
             height = np.arange(len(names)) + spread * (number - (len(self.evaluations) - 1) / 2)
             self._marks(title, evaluation, there, height, colours[title], kwargs)
         self.ax_.set_yticks(np.arange(len(names)), [f"{shortened(n)} ({final[n].rows:,})" for n in names])
-        self.ax_.set(ylim=(len(names) - 0.5, -0.5), xlabel="under-confident  ←  points  →  over-confident")
+        self.ax_.set(ylim=(len(names) - 0.5, -0.5), xlabel=_ENDS[final.two])
         handles, labels = self.ax_.get_legend_handles_labels()
         drawn = [k for k, handle in enumerate(handles) if len(handle.get_xdata())]
         shown = [handles[k] for k in drawn], [labels[k] for k in drawn]
@@ -227,14 +230,18 @@ class GroupDisplay(Display[GroupEvaluation]):
         self.ax_.hlines(height, low, high, color=colour, linewidth=1.2)
         for off, face in ((True, colour), (False, "white")):
             shown = evaluation.off[there] == off
-            texts = [_in_words(title, evaluation[int(k)]) for k in there[shown]]
+            texts = [_in_words(title, evaluation[int(k)], evaluation.two) for k in there[shown]]
             label = f"{title}, {'off beyond chance' if off else 'no more than chance'}"
             style = {"color": colour, "markerfacecolor": face, "label": label, "gid": tip(texts), **kwargs}
             self.ax_.plot(value[shown], height[shown], "o", **style)
 
 
-def _in_words(title: str, group: Any) -> str:
+def _in_words(title: str, group: Any, two: bool) -> str:
     gap = group.over_confidence
     side = f"{'over' if gap > 0 else 'under'}-confident by {points(gap)}"
+    right = f"right in {percent(group.accuracy)}"
+    if two:
+        side = f"P(class 1) too {'high' if gap > 0 else 'low'} by {points(gap)}"
+        right = f"class 1 in {percent(group.accuracy)}"
     chance = "more than chance" if group.off else "no more than chance"
-    return f"{group.name}, {title}: {count(group.rows)} rows, right in {percent(group.accuracy)},\n{side}, {chance}"
+    return f"{group.name}, {title}: {count(group.rows)} rows, {right},\n{side}, {chance}"

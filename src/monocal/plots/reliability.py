@@ -167,7 +167,8 @@ class ReliabilityDisplay(Display[CalibrationCurve]):
             }
             bins = GROUP_BINS if n_bins is None else n_bins
             by_group = group_curves(y_true, y_prob, groups, before=before, n_bins=bins, **same)
-            return cls(by_group.first(check_count(max_groups, "max_groups")), by_group=by_group)
+            curves = by_group.first(check_count(max_groups, "max_groups"))
+            return cls(curves, by_group=by_group, of_classes=by_group.evaluation.two)
         parts = by_name(y_prob, before, name)
         two = classes is None and all(map(of_two_classes, parts.values()))
         asked: list[tuple[str, Any, int | None]]
@@ -192,7 +193,7 @@ class ReliabilityDisplay(Display[CalibrationCurve]):
         """What is claimed, and what is kept of it."""
         if not self.of_classes:
             return "confidence", "accuracy"
-        if any("class" in name for name in self.curves):
+        if self.by_group is None and any("class" in name for name in self.curves):
             return "probability of the class", "frequency of the class"
         return "P(class 1)", "frequency of class 1"
 

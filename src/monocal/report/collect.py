@@ -102,7 +102,7 @@ class Report:
     groups : tuple of dict of str to GroupEvaluation
         Predicted classes (not of two classes), then the caller's groups, each before and after.
     confidence : tuple of (before, after)
-        Median confidences of the top class, from low to high.
+        Median confidences of the top class (of two classes P(class 1)), from low to high.
     explanation : str or None
         What the calibrator says of itself (its ``explain``), where it does.
     solution : Solution or None
@@ -401,8 +401,9 @@ def _groups(
 
 
 def _confidence(both: Both) -> tuple[tuple[float, float], ...]:
-    """Medians of the top confidence before and after, in tenths of the rows by that before."""
-    top = both[0].argmax(axis=1)[:, None]
+    """Medians of the top confidence (of two classes P(class 1)) before and after, in tenths of the rows by that before."""
+    two = both[0].shape[1] == 2
+    top = np.ones((len(both[0]), 1), dtype=int) if two else both[0].argmax(axis=1)[:, None]
     old, new = (np.take_along_axis(p, top, axis=1)[:, 0].astype(np.float64) for p in both)
     order = np.argsort(old, kind="stable")
     parts = [part for part in np.array_split(order, 10) if len(part)]

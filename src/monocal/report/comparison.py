@@ -14,6 +14,7 @@ re-order is clearly better than the best that may not, it is named with what the
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -505,7 +506,8 @@ def _try(
             return MethodResult(name, keeps, note=str(error))
         except Exception as error:  # one method that fails must not cost the others' results
             return MethodResult(name, keeps, note=f"failed: {error}")
-    notes = dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning))
+    texts = (str(w.message) for w in caught if issubclass(w.category, UserWarning))
+    notes = dict.fromkeys(re.sub(r"^[A-Z]\w+: ", "", text) for text in texts)  # the method is named already
     return replace(result, audit=judged.audit, seconds=judged.seconds, note=" ".join(notes))
 
 

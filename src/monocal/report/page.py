@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import MissingExtraError, require
 from ..metrics import METRICS as ALL_METRICS
 from ..metrics import Estimate
-from ..metrics.units import count, from_to, number, percent, small
+from ..metrics.units import count, decimals, from_to, number, percent, small
 from ..plots import (
     CalibrationCurve,
     GroupDisplay,
@@ -102,7 +102,7 @@ def _cards(report: Report, two: bool) -> list[tuple[str, str, str]]:
     rows = report.audit.all
     floor = report.after.floor
     order = "kept" if report.audit.preserved else f"kept in {percent(1 - rows.share_inverted)}"
-    ranking = "kept" if report.calibrator.preserves_ranking and not report.context else "not guaranteed"
+    ranking = say.ranking(report.calibrator.preserves_ranking, report.context)
     return [
         (_NAMES[ece], _change(report, ece), f"{percent(floor.median)} if it were perfect"),
         ("NLL", _change(report, "nll"), _verdict_on(report, "nll")),
@@ -216,11 +216,9 @@ def _groups(report: Report, two: bool) -> dict[str, Any] | None:
     for sides in report.groups:
         after = sides["after"]
         texts += [f"By {after.kind}. {text}" for text in say.groups_in_words(sides["before"], after)]
-        name = f"Over-confidence by {after.kind}, before and after calibration"
+        name = f"{'Error of P(class 1)' if two else 'Over-confidence'} by {after.kind}, before and after calibration"
         height = 1.4 + 0.3 * min(len(after), _MOST_GROUPS)
         charts.append(svg(GroupDisplay(sides, _MOST_GROUPS), name, size=(4.6, height)))
-    if two and texts:
-        texts.insert(0, "Confidence is here that of the predicted class.")
     return section("Groups", texts, charts) if texts else None
 
 
@@ -236,7 +234,8 @@ def _methods(report: Report, two: bool) -> dict[str, Any] | None:
         assert one.evaluation is not None
         evaluation = one.evaluation
         if one.audit is None or two:
-            order = "ranking kept" if two and one.keeps_order else "–" if one.audit is None else "may re-rank"
+            context = report.context and one.name == comparison.default
+            order = f"ranking {say.ranking(one.keeps_order, context)}" if two else "–"
         elif one.audit.preserved:
             order = "kept" if one.keeps_order else "kept here"
         else:
@@ -260,7 +259,7 @@ def _methods(report: Report, two: bool) -> dict[str, Any] | None:
     tables = [("Methods compared", head, rows, chosen)]
     price = comparison.price
     if price is not None and price[1].moves:
-        tables.append(_moves(report, price[0], price[1]))
+        tables.append(_moves(report, *price))
     return section("Methods compared", texts, tables=tables)
 
 
@@ -268,7 +267,8 @@ def _less(comparison: Any, name: str, report: Report) -> tuple[str, str]:
     d = comparison.difference(name, report.shown)
     if not np.isfinite([d.low, d.high]).all():
         return number(d.mean), ""
-    return number(d.mean), f"{number(d.low)} – {number(d.high)}"
+    digits = decimals(d.high - d.mean, d.mean)
+    return number(d.mean, digits), f"{number(d.low, digits)} – {number(d.high, digits)}"
 
 
 def _moves(report: Report, free: str, price: Any) -> tuple[Any, ...]:
@@ -277,13 +277,14 @@ def _moves(report: Report, free: str, price: Any) -> tuple[Any, ...]:
         (f"{names[m.before]} → {names[m.after]}", count(m.rows), count(m.right_before), count(m.right_after))
         for m in price.moves[:8]
     ]
-    head = (f"top class with the order kept → with {free}", "rows", "right before", "right after")
+    best = report.methods and report.methods.best(keeping=True)
+    head = (f"top class with {best and best.name} → with {free}", "rows", "right before", "right after")
     return "Top classes that move", head, rows, None
 
 
 def _calibrator(report: Report, two: bool) -> dict[str, Any]:
     calibrator = report.calibrator
-    texts = [say.confidence_in_words(report.confidence)]
+    texts = [say.confidence_in_words(report.confidence, two)]
     charts, tables, code = [], [], []
     if not two and getattr(calibrator, "rank_map_", None) is not None and not report.context:
         parameters = rank_parameters(calibrator, report.values)

@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from scipy.stats import norm
+
 from ..metrics import Floor, GroupEvaluation, OrderAudit, PriceOfOrder
 from ..metrics.differences import NEGLIGIBLE, Difference
 from ..metrics.units import (
@@ -151,8 +154,19 @@ def on_average(curve: CalibrationCurve, floor: Floor, two: bool = False) -> str:
     if abs(gap) < 5e-4:
         return f"{claim}."
     wrong = f"too {'high' if gap > 0 else 'low'}" if two else direction(gap)
-    chance = "" if floor.more_than_chance else ", and chance alone may explain its errors"
+    chance = ""
+    if not floor.more_than_chance:
+        chance = ", and chance alone may explain its errors"
+    elif _within_chance(gap, curve):
+        chance = ", which chance alone may explain"
     return f"{claim}: {wrong} by {points(gap)}{chance}."
+
+
+def _within_chance(gap: float, curve: CalibrationCurve) -> bool:
+    """Whether the mean of all outcomes may differ so much from that of honest claims."""
+    claim = np.nan_to_num(curve.confidence)
+    error = math.sqrt(float(curve.sums.weight_squared @ (claim * (1 - claim)))) / float(curve.weight.sum())
+    return abs(gap) <= norm.isf((1 - curve.level) / 2) * error
 
 
 def against_floor(floor: Floor, rows: float) -> str:
@@ -172,10 +186,10 @@ def against_floor(floor: Floor, rows: float) -> str:
 
 
 def off(curve: CalibrationCurve, two: bool) -> str:
-    """Over-confident by 5.5 points; how far off on average where both signs occur beyond chance, or where they cancel."""
+    """Over-confident by 5.5 points; how far off on average where both signs occur beyond chance, or where errors cancel."""
     gap = curve.mean_confidence - curve.mean_accuracy
     signs = {stretch.gap > 0 for stretch in curve.stretches()}
-    if signs == {gap > 0} or (not signs and abs(gap) >= 0.5 * curve.ece):
+    if signs <= {gap > 0} and abs(gap) >= 0.5 * curve.ece:
         return f"{of_class_one(gap) if two else direction(gap)} by {points(gap)}"
     if len(signs) < 2:
         return f"{'P(class 1) is ' if two else ''}off by {points(curve.ece)} on average"
@@ -239,11 +253,9 @@ def outcome(
     if change.low > 0:
         return f"{values}: calibration made the NLL worse on these rows."
     better = math.isinf(nll[0]) or change.high < 0
-    left = (
-        "some error is left"
-        if floor.more_than_chance
-        else f"no error beyond chance is left on {counted_rows(rows)}"
-    )
+    left = "the ECE is still more than chance"
+    if not floor.more_than_chance:
+        left = f"the ECE is then within chance on {counted_rows(rows)}"
     effect = "a better NLL" if better else "no clear change of the NLL"
     return f"{values}: {effect}, and {left}."
 
@@ -318,8 +330,6 @@ def lower_still(methods: MethodComparison) -> str:
 
 
 def _quantile(level: float, many: int) -> float:
-    from scipy.stats import norm
-
     return float(norm.isf((1 - level) / (2 * many)) / norm.isf((1 - level) / 2))
 
 
@@ -336,21 +346,21 @@ def rows_to_see_a_change(methods: MethodComparison) -> str:
     return f"About {about(needed)} rows would tell whether calibration changes anything."
 
 
-def price_in_words(price: PriceOfOrder, keeping: str, free: str) -> str:
-    """What the best method that keeps the order loses to the best that may change it."""
+def price_in_words(price: PriceOfOrder, keeping: str, free: str, order: str = "order") -> str:
+    """What the best method that keeps the order (of two classes the ranking) loses to the best that may change it."""
     nll, accuracy = price.nll, price.accuracy
     if not (math.isfinite(nll.low) and math.isfinite(nll.high)):
-        return f"What keeping the order costs cannot be said: {keeping} or {free} gives a label no probability at all."
+        return f"What keeping the {order} costs cannot be said: {keeping} or {free} gives a label no probability at all."
     if not price.costs:
         if nll.high < 0:
             by = with_interval(-nll.value, -nll.high, -nll.low, price.level)
-            return (
-                f"Keeping the order costs nothing: the NLL of {keeping} is lower than that of {free} by {by}."
-            )
+            return f"Keeping the {order} costs nothing: the NLL of {keeping} is lower than that of {free} by {by}."
         if price.moved == 0 and max(abs(nll.low), abs(nll.high)) < 1e-6:
-            return f"Keeping the order costs nothing: {keeping} and {free} give the same probabilities."
+            return f"Keeping the {order} costs nothing: {keeping} and {free} give the same probabilities."
         by = with_interval(nll.value, nll.low, nll.high, price.level)
-        return f"No price of keeping the order can be measured: NLL of {keeping} less that of {free} is {by}."
+        return (
+            f"No price of keeping the {order} can be measured: NLL of {keeping} less that of {free} is {by}."
+        )
     costs = []
     if nll.measured:
         costs.append(with_interval(nll.value, nll.low, nll.high, price.level, "NLL"))
@@ -359,7 +369,7 @@ def price_in_words(price: PriceOfOrder, keeping: str, free: str) -> str:
         costs.append(f"{points(accuracy.value)} of accuracy ({low} to {high})")
     moved = f"the top class changes in {count(price.moved)} of {counted_rows(price.n_rows)}"
     right = f", {count(price.right_before)} of them right with {keeping} and {count(price.right_after)} with {free}"
-    return f"Keeping the order costs {' and '.join(costs)}: {moved}{right if price.moved else ''}."
+    return f"Keeping the {order} costs {' and '.join(costs)}: {moved}{right if price.moved else ''}."
 
 
 def price(methods: MethodComparison) -> str:
@@ -368,12 +378,12 @@ def price(methods: MethodComparison) -> str:
     best = methods.best(keeping=True)
     if best_free is None or best is None:
         return ""
-    text = price_in_words(best_free[1], best.name, best_free[0])
+    order = "ranking of the rows" if methods.two else "order"
+    text = price_in_words(best_free[1], best.name, best_free[0], order)
     free = methods.recommended_free
     recommended = methods.recommended or ""
     if free is None or (recommended in methods and not methods[recommended].keeps_order):
         return text
-    order = "ranking of the rows" if methods.two else "order"
     return f"{text} Where the {order} may change, use {free}."
 
 
@@ -437,6 +447,9 @@ def verdict(report: Report) -> Verdict:
     two = report.n_classes == 2
     before, after = report.before, report.after
     state, headline = trust(before.curve, before.floor, report.changes["nll"], two)
+    off = [one["before"].verdict for one in report.groups if one["before"].off.any()]
+    if off and not before.floor.more_than_chance and state != "few":
+        state, headline = "fair", f"Trustworthy on average, but {off[-1][0].lower()}{off[-1][1:]}"
     nll = before.evaluation["nll"].value, after.evaluation["nll"].value
     ece = before.curve.ece, after.curve.ece
     details = [outcome(report.shown, ece, nll, report.changes["nll"], after.floor, report.n_judged)]
@@ -471,6 +484,11 @@ def verdict(report: Report) -> Verdict:
 
 
 # The calibrator.
+
+
+def ranking(kept: bool, context: bool) -> str:
+    """What a method guarantees for the order of the rows; groups that are its context may pass one another."""
+    return "not guaranteed" if not kept else "kept within each group" if context else "kept"
 
 
 def order_in_words(audit: OrderAudit, guaranteed: bool) -> list[str]:
@@ -533,14 +551,17 @@ def parameters_in_words(p: RankParameters) -> list[str]:
     return sentences
 
 
-def confidence_in_words(medians: Sequence[tuple[float, float]]) -> str:
-    """A claim of 99 % becomes 93 %, one of 90 % becomes 82 %: of the median confidences, from low to high."""
+def confidence_in_words(medians: Sequence[tuple[float, float]], two: bool = False) -> str:
+    """A claim of 99 % becomes 93 %, one of 90 % becomes 82 %: of the median confidences, from low to high.
+
+    Of ``two`` classes P(class 1) is claimed.
+    """
     at = dict.fromkeys((len(medians) - 1, len(medians) // 2, 0))
     pairs = {claim(medians[k][0]): claim(medians[k][1]) for k in reversed(at)}  # one for each claim
     if all(old == new for old, new in pairs.items()):
-        return "It leaves the confidence as it is, to the digits shown."
+        return f"It leaves {'P(class 1)' if two else 'the confidence'} as it is, to the digits shown."
     texts = [f"{old} becomes {new}" for old, new in reversed(pairs.items())]
-    return f"A claim of {', one of '.join(texts)}."
+    return f"{'P(class 1) of' if two else 'A claim of'} {', one of '.join(texts)}."
 
 
 def claim(share: float) -> str:
