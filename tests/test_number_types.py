@@ -9,6 +9,7 @@ import pytest
 import monocal as mc
 from every_form import METHODS, M, assert_near, assert_sound, calibration_rows, double, fitted, in_form
 from hostile import assert_order_kept
+from monocal.arrays import ordered_exp
 
 torch = pytest.importorskip("torch")
 
@@ -70,6 +71,15 @@ def test_a_negative_zero_is_no_less_than_zero(top_k, dtype):
         result = double(method(rows))
         assert_order_kept(double(rows), result)
         np.testing.assert_array_equal(result.argmax(axis=1), np.arange(M))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("centre", [-1e-3, -0.5, -1.0, -3.3, -17.0, -40.0, -86.9, -95.0])
+def test_exp_is_monotone_in_the_last_bit(dtype, centre):
+    start = torch.tensor(centre, dtype=dtype)
+    unit = torch.nextafter(start.abs(), start.abs() + 1) - start.abs()
+    x = (torch.cumsum(unit.repeat(200_000), dim=0) + start).clamp(max=0)
+    assert (torch.diff(ordered_exp(x.sort().values)) >= 0).all()
 
 
 @pytest.mark.parametrize("kind", ["array", "memory map", "dask", "tensor"])

@@ -8,7 +8,7 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -239,16 +239,3 @@ def test_what_is_no_frame_is_not_made_one():
         with pytest.raises(mc.InputError, match="set_output: what comes out has"):
             cal.transform(X)
         cal.predict_proba(X)
-
-
-def test_predictions_out_of_fold():
-    data = synthetic(90, 4, seed=0)
-    folds = KFold(3)
-    result = cross_val_predict(mc.MCCT(), data.values, data.labels, cv=folds, method="predict_proba")
-    expected = np.empty_like(result)
-    for train, test in folds.split(data.values):
-        cal = mc.MCCT().fit(data.values[train], data.labels[train])
-        expected[test] = cal.predict_proba(data.values[test])
-    np.testing.assert_array_equal(result, expected)
-    assert cal.classes_.tolist() == [0, 1, 2, 3]
-    assert not hasattr(mc.MCCT(), "classes_")

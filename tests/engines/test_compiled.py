@@ -3,14 +3,12 @@
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from threadpoolctl import threadpool_info
 
 import monocal as mc
 from hostile import assert_order_kept, hard_rows
@@ -203,18 +201,6 @@ def test_numba_that_cannot_be_used_is_done_without(rows, monkeypatch):
     finally:
         numba_engine.available.cache_clear()
     assert cal.solution_.converged
-
-
-def test_fits_in_several_threads_leave_blas_as_it_was(rows):
-    def threads():
-        return [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
-
-    z, y = rows
-    before = threads()
-    with ThreadPoolExecutor(3) as pool:
-        sizes = (800, 2000, 1500, 3000, 900, 2500)
-        list(pool.map(lambda n: mc.MCCT().fit(z[:n], y[:n]), sizes))
-    assert threads() == before
 
 
 @pytest.mark.parametrize("step", [0.25, 1.0, 4.0])

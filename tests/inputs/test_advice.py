@@ -89,20 +89,6 @@ def test_rows_of_rounded_probabilities_are_taken_and_normalised(m, decimals):
         mc.MCCT(input="probabilities").fit(rounded * 1.3, labels)
 
 
-@pytest.mark.parametrize("words", [np.array, list], ids=["array", "list"])
-def test_labels_that_are_names(words):
-    pandas = pytest.importorskip("pandas")
-    names = ["cat", "dog", "owl", "emu"]
-    y = words(np.array(names)[Y])
-    with pytest.raises(mc.InputError, match="Give X as a frame whose columns have the names of the classes"):
-        mc.MCCT().fit(Z, y)
-    X = pandas.DataFrame(Z, columns=names)
-    cal, expected = mc.MCCT().fit(X, y), mc.MCCT().fit(Z, Y)
-    assert cal.score(X, y) == expected.score(Z, Y)
-    with pytest.raises(mc.InputError, match=r"label 'owl' in row .* is none of the columns"):
-        mc.MCCT().fit(X.rename(columns={"owl": "fox"}), y)
-
-
 @pytest.mark.parametrize(
     "method", [mc.MCCT(), mc.VectorScaling(), mc.StructuredMCCT(), mc.HistogramBinning(), mc.MultilabelMCCT()]
 )

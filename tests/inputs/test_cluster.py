@@ -84,20 +84,6 @@ def test_dask_gives_the_fit_in_memory(calibrator, rows):
     np.testing.assert_array_equal(calibrator.predict(lazy).compute(), expected.predict(X))
 
 
-def test_rows_without_weight_leave_the_sample_as_it_is_in_memory():
-    """Blocks of the workers then begin at other rows than those in memory."""
-    data = synthetic(9000, 500, seed=0, keep_truth=False)
-    z, w = data.values.astype(np.float32), np.ones(9000)
-    w[[0, 5, 4000]] = 0
-    cal = mc.ConditionalMCCT(statistics=("margin",), n_knots=2)
-    there = clone(cal).fit(da.from_array(z, chunks=(3000, -1)), data.labels, sample_weight=w)
-    np.testing.assert_allclose(
-        there.predict_proba(z[:500]),
-        cal.fit(z, data.labels, sample_weight=w).predict_proba(z[:500]),
-        atol=2e-6,
-    )
-
-
 @pytest.mark.parametrize(
     "calibrator", [mc.ConditionalMCCT(top_k=3), mc.MCCT(top_k=3, shrinkage="cv")], ids=repr
 )

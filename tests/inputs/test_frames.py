@@ -60,12 +60,8 @@ def frame_of(library, name):
             pandas.DataFrame({"id": Z[:, 0], "logits": list(Z)}),
             r"column 'logits' holds lists.*np\.stack\(X\['logits'\]\)",
         ),
-        (
-            pandas.DataFrame({"logits": [[1.0, 2.0]] * 399 + [[1.0]]}),
-            "row 399 of the column of lists has shape",
-        ),
     ],
-    ids=["polars", "spark", "lists and numbers", "lists of two lengths"],
+    ids=["polars", "spark", "lists and numbers"],
 )
 def test_what_cannot_be_read_is_said(frame, advice):
     with pytest.raises(mc.InputError, match=advice):
@@ -92,7 +88,10 @@ def test_labels_may_name_the_columns_of_a_frame(prefix):
         cal = mc.TemperatureScaling().fit(frame, labels)
         assert cal.temperature_ == expected.temperature_
         assert cal.score(frame, labels) == expected.score(frame, Y)
-    with pytest.raises(mc.InputError, match="'fish'"):
+    with pytest.raises(mc.InputError, match=r"label 'fish' in row .* is none of the columns"):
         mc.TemperatureScaling().fit(frame, ["fish", *words[1:]])
-    with pytest.raises(mc.InputError, match="every entry must be a class number"):
-        mc.TemperatureScaling().fit(Z, words)
+    for labels in (words, words.tolist()):
+        with pytest.raises(
+            mc.InputError, match="Give X as a frame whose columns have the names of the classes"
+        ):
+            mc.TemperatureScaling().fit(Z, labels)

@@ -65,15 +65,6 @@ def test_memory_map_gives_the_fit_in_memory(calibrator, rows, tmp_path):
     np.testing.assert_array_equal(calibrator.predict(file), expected.predict(X))
 
 
-def test_single_precision_rows_and_many_blocks_give_the_same_bits(tmp_path):
-    data = synthetic(
-        5000, 1000, seed=5
-    )  # above the size up to which everything is computed in double precision
-    X = data.values.astype(np.float32)
-    expected = mc.MCCT().fit(X, data.labels)
-    same_fit(mc.MCCT().fit(in_file(X, tmp_path / "x.bin"), data.labels), expected)
-
-
 def test_weights_are_rounded_as_in_memory(tmp_path):
     """The conditional family's knots and units depend on them."""
     data = synthetic(5000, 1000, seed=0, keep_truth=False)
