@@ -46,7 +46,7 @@ CASES = [
     (("fit", "data.xyz", "-o", "x.json"), "an extension that monocal does not read"),
     (
         ("fit", "unlabelled.npz", "-o", "x.json"),
-        "has no labels: it holds 'logits'; name them with --labels-name, or give --labels",
+        "has no labels: give their file with --labels",
     ),
     (
         ("fit", "nan.npz", "-o", "x.json"),

@@ -260,16 +260,81 @@ def test_labels_of_two_classes(run: Run, no: Any, yes: Any, suffix: str) -> None
     run("evaluate", f"a{suffix}", "-c", "cal.json")
 
 
-def test_two_words_that_do_not_say_which_is_which(run: Run) -> None:
-    message = fit(run, scores(labels=np.where(HITS == 1, "spam", "ham")), code=1).stderr
-    assert "the class that it speaks for last) with --classes" in message
-    assert list(
-        fit(run, scores(labels=np.where(HITS == 1, "spam", "ham")), "--classes", "ham,spam").feature_names_in_
-    )
+AGE = RNG.integers(20, 80, N)
+PATIENTS = pd.DataFrame({"patient_id": range(N), "age": AGE, "risk": SCORE, "died": HITS})
 
 
 @pytest.mark.parametrize(
-    "word", ["y_test", "outcome", "actual", "target", "correct", "is_correct", "truth", "gold_label"]
+    ("frame", "options", "message"),
+    [
+        (scores(labels=np.where(HITS == 1, "spam", "ham")), [], "say --classes ham,spam or"),
+        (PATIENTS, ["--labels-name", "died"], None),
+        (scores(label="died"), [], "name them with --labels-name died"),
+        (
+            pd.DataFrame({"bmi": SCORE + 25, "pulse": P + 70, "risk": P}).assign(label=HITS),
+            ["--kind", "probabilities"],
+            "say which column is the score of the second class, such as --logits-name risk,",
+        ),
+        (scores(P, name="prediction"), [], "say --kind probabilities"),
+        (pets(PROBS), ["--kind", "percent"], "say --kind probabilities"),
+    ],
+    ids=lambda value: str(value)[:20] if isinstance(value, str) else "",
+)
+def test_the_advice_of_a_message_works(
+    run: Run, frame: pd.DataFrame, options: list[str], message: str | None
+) -> None:
+    """An option that the message names, typed after the command that it refused, is what was missing."""
+    if message is None:
+        fit(run, frame, *options)
+        return
+    error = fit(run, frame, *options, code=1).stderr
+    assert message in " ".join(error.replace("Say", "say").split())
+    follow(run, error[error.lower().index("say" if "say" in message else "name them") :], *_FIT, *options)
+
+
+_FIT = ("fit", "a.csv", "-o", "cal.json", "--force")
+
+
+def test_predicted_classes_are_no_scores(run: Run) -> None:
+    frame = pd.DataFrame({"y_pred": HITS, "y_true": HITS[::-1]})
+    assert "holds no scores, only 'y_pred'" in fit(run, frame, code=1).stderr
+
+
+def test_percent_below_one_are_warned_of(run: Run) -> None:
+    scores(P).to_csv("a.csv", index=False)
+    warning = run(*_FIT, "--kind", "percent").stderr
+    assert "all values lie between 0 and 1. If they are probabilities, say --kind probabilities" in warning
+
+
+def test_the_column_that_apply_calibrated_is_named(run: Run) -> None:
+    fit(run, scores(P), "--kind", "probabilities")
+    run("apply", "cal.json", "a.csv", "-o", "out.csv")
+    result = run("check", "out.csv")
+    assert "'score_calibrated' was read, which apply has calibrated" in result.stderr
+    assert "points below perfect calibration" in result.stdout or "points above" in result.stdout
+
+
+def test_a_sheet_of_text_and_the_index_of_pandas_are_passed_over(run: Run) -> None:
+    with pd.ExcelWriter("a.xlsx") as book:
+        pd.DataFrame({"about": ["read me"]}).to_excel(book, sheet_name="info")
+        scores().to_excel(book, sheet_name="data")
+    result = run("fit", "a.xlsx", "-o", "cal.json")
+    assert "logits of 2 classes in the column 'score', labels in 'label'." in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "y_test",
+        "outcome",
+        "actual_label",
+        "target",
+        "correct",
+        "is_correct",
+        "truth",
+        "gold_label",
+        "class_id",
+    ],
 )
 def test_usual_names_of_labels(run: Run, word: str) -> None:
     fit(run, scores(label=word))
@@ -395,7 +460,15 @@ def test_labels_alone_are_given_with_their_option(run: Run) -> None:
     np.savetxt("numbers.txt", LABELS, "%d")
     Path("words.txt").write_text("\n".join(NAMES[j] for j in LABELS))
     pets(PROBS).drop(columns="label").to_csv("outputs.csv", index=False)
-    for arguments in (["numbers.txt"], ["numbers.txt", "--labels-name", "-1"], ["words.txt"]):
+    np.save("numbers.npy", LABELS)
+    np.save("labels.npy", LABELS)
+    for arguments in (
+        ["labels.npy"],
+        ["numbers.npy"],
+        ["numbers.txt"],
+        ["numbers.txt", "--labels-name", "-1"],
+        ["words.txt"],
+    ):
         assert "with --labels" in run("fit", *arguments, "-o", "cal.json", code=1).stderr
     for labels in ("numbers.txt", "words.txt"):
         run("fit", "outputs.csv", "--labels", labels, "--kind", "probabilities", "-o", "cal.json", "--force")

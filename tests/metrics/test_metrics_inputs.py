@@ -90,6 +90,14 @@ def test_refusals_name_the_argument_and_the_row(probs, labels, words):
             assert word in str(error.value)
 
 
+def test_two_names_whose_order_contradicts_the_probabilities_are_warned_of():
+    p = np.linspace(0.1, 0.9, 50)
+    names = np.where(p > 0.4, "fraud", "legit")
+    with pytest.warns(UserWarning, match=r"P\(class 1\) is that of 'legit'.*pass labels == 'fraud'"):
+        M.ece(p, names)
+    assert M.ece(p, names == "fraud") == M.ece(1 - p, names)
+
+
 @pytest.mark.parametrize(
     ("call", "word"),
     [

@@ -274,9 +274,10 @@ def check(
         allowed = f" (allowed: {100 * max_ece_excess:.2f})" if max_ece_excess else ""
         chance = "more than chance" if floor.more_than_chance else "no more than chance can do"
         of_two = " of P(class 1)" if data.n_classes == 2 else ""
+        side = "above" if excess > 0 else "below"
         say(
             f"{'off' if off else 'ok'}: the ECE{of_two} of {data.n_samples:,} rows is {100 * floor.observed:.2f} %, "
-            f"{100 * excess:.2f} points above perfect calibration{allowed}; {chance} ({show_p(float(floor.p_value or 0))})"
+            f"{abs(100 * excess):.2f} points {side} perfect calibration{allowed}; {chance} ({show_p(float(floor.p_value or 0))})"
         )
     if off:
         raise typer.Exit(1)

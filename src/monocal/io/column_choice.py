@@ -239,19 +239,25 @@ class _Values:
             return self._of_numbers(unnamed), kind
         if len(unnamed) == 1:
             return unnamed, kind
-        if self.source.table and "confidence" in map(
-            plain_name, here
-        ):  # the only number, and what it says of itself
-            return tuple(n for n in here if plain_name(n) == "confidence"), kind or "probabilities"
-        if self.source.table and not unnamed:
-            what = f"no numbers, only {listing(here)}" if here else "nothing but labels"
+        scores = self._scores(here) if self.source.table else ()
+        if len(scores) == 1:
+            return scores, kind or ("probabilities" if plain_name(scores[0]) == "confidence" else None)
+        if self.source.table or not here:
+            what = f"no scores, only {listing(here)}" if here else "nothing but labels"
             raise FileError(
-                f"{self.where} holds {what}: give a file of outputs; if these are its labels, give this one with "
-                f"{wording('labels_file=')}."
+                f"{self.where} holds {what}: give a file of logits or probabilities; if these are labels, give that file first "
+                f"and this one with {wording('labels_file=')}."
             )
         raise FileError(
             f"{self.where} has no array called 'logits' or 'probabilities': it holds {listing(here)}; "
             f"say which one with {wording('values=')}."
+        )
+
+    def _scores(self, here: dict[str, Meaning]) -> tuple[str, ...]:
+        """Where nothing else is a number: a confidence, or predictions that are fractions and so no classes."""
+        numbers = [n for n, m in here.items() if m.role == "aside" and n not in self.source.text]
+        return tuple(
+            n for n in numbers if plain_name(n) == "confidence" or not _is_whole(self._numbers([n])[:, 0])
         )
 
     def _of_role(self, here: dict[str, Meaning], role: str) -> tuple[str, ...]:
@@ -337,10 +343,14 @@ class _Values:
         self._refuse_two_scores(columns)
         if len(kept) < m or top >= m - 1 or len(labels) < _ENOUGH * m or _sums_to_one(values):
             return columns
+        if top - low == 1:  # of two classes one column is enough
+            example = next((n for n in reversed(columns) if not _is_whole(self._numbers([n]))), columns[-1])
+            which = f"column is the score of the second class, such as {wording('values=', example)}, or that all are classes"
+        else:
+            which = f"columns are classes, such as {wording('values=', ','.join(columns[: int(top) + 1]))}, or all of them"
         raise FileError(
             f"{self.where} has {m} columns of numbers, {listing(columns)}, and labels from {low:g} to {top:g}: say which "
-            f"columns are classes, such as {wording('values=', ','.join(columns[: max(2, int(top) + 1)]))}, or all of them, "
-            f"{wording('values=', ','.join(columns))}."
+            f"{which}, {wording('values=', ','.join(columns))}."
         )
 
     def _refuse_two_scores(self, columns: Sequence[str]) -> None:

@@ -22,12 +22,13 @@ ROLES = {
     "labels": (
         *("labels", "label", "y", "y_true", "targets", "target"),
         *("true_labels", "true_label", "true_class", "class", "class_label", "gt", "ground_truth"),
-        "label_ids",
+        *("label_id", "label_ids", "class_id", "true_y", "ytrue"),
     ),
     # Labels where nothing has a name of the line above.
     "outcomes": (
         *("outcome", "outcomes", "actual", "actuals", "y_actual", "truth", "true", "observed"),
-        *("correct", "is_correct", "correctness", "gold", "gold_label"),
+        *("correct", "is_correct", "correctness", "answer_correct", "gold", "gold_label"),
+        *("actual_label", "actual_outcome", "actual_class", "true_outcome"),
     ),
     "classes": ("classes", "class_names", "label_names"),
     "weights": ("weights", "weight", "sample_weights", "sample_weight"),
@@ -91,7 +92,7 @@ def meaning(name: str) -> Meaning:
         return Meaning(role, PART_OF[part] if part else None, index)
     held = _HELD.search(plain)
     if held is None:
-        return Meaning()
+        return Meaning("aside") if plain.endswith("_id") else Meaning()
     words = plain.split("_")
     part = held["after"] or next((word for word in (words[0], words[-1]) if word in PART_OF), None)
     kind = "logits" if "log" in held["word"] else "probabilities"

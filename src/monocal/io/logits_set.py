@@ -31,7 +31,10 @@ from monocal.io.named_arrays import is_number
 from monocal.notebook import html_table
 
 _BLOCK = 1 << 22  # elements looked at together, so that checks need little memory apart from the array
-_PAIRS = (("false", "true"), ("no", "yes"), ("n", "y"), ("f", "t"), ("negative", "positive"), ("neg", "pos"))
+_PAIRS = (
+    *(("false", "true"), ("no", "yes"), ("n", "y"), ("f", "t"), ("negative", "positive"), ("neg", "pos")),
+    *(("incorrect", "correct"), ("wrong", "right")),
+)
 _FEW = 10  # rows of logits that may all lie in [0, 1] by chance
 _LARGE_LOG_ODDS = 30.0  # P = 1 - 1e-13
 
@@ -308,6 +311,12 @@ class Assembly:
     def _scale(self, kind: str | None, stated: bool, strict: bool) -> str:
         """What values are, ``logits``, ``probabilities`` or ``percent``, unless they look like something else."""
         looks = _looks_like(self.values, _FEW if kind else 0)
+        if kind == "percent" and looks == "probabilities":
+            text = f"{self.where}: percent lie between 0 and 100, but all values lie between 0 and 1. "
+            text += f"If they are probabilities, say {wording('kind=', 'probabilities')}."
+            if not _is_column(self.values):
+                raise KindError(text)
+            warn(text)  # of a rare event all may be below 1 %
         if stated and not (kind == "probabilities" and looks == "percent"):
             return str(kind)
         if looks is None or (looks == kind == "probabilities"):
@@ -474,9 +483,12 @@ class Assembly:
                 f"{where} holds names such as {texts[-1]!r}: leave {wording('first_label=')} out."
             )
         if classes is None:
+            advice = f"name the classes in the order of the columns with {wording('classes=')}"
+            if len(texts) == 2:
+                ways = [wording("classes=", ",".join(order)) for order in (texts, texts[::-1])]
+                advice = f"say {' or '.join(ways)}, last the class that a large score means"
             raise FileError(
-                f"{where} holds names, {listing(texts, 4)}, but no column is called so: name the classes in the order of the "
-                f"columns (of one column, the class that it speaks for last) with {wording('classes=')}."
+                f"{where} holds names, {listing(texts, 4)}, but no column is called so: {advice}."
             )
         stranger = texts[numbers.index(None)]
         raise FileError(

@@ -265,9 +265,6 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
     if comma:
         cells = {name: [cell.replace(",", ".") for cell in column] for name, column in cells.items()}
         notes.append("commas in numbers were read as decimal points")
-    index = re.fullmatch(r"(Unnamed: \d+)?", names[0]) is not None  # as pandas writes its row index
-    if index:
-        notes.append("the first column has no name and was left out as a row index")
     text = frozenset(name for name, column in cells.items() if column and not any(map(is_number, column)))
     if spaced and len(names) > 1 and not headless and text == set(names):
         raise FileError(
@@ -285,15 +282,22 @@ def _open_text(path: Path, what: str, separator: str | None, decimal: str | None
                 table = table.set_column(place, name, replace(table.column(place), ",", "."))
         return table
 
+    if len(_without_index(names)) < len(names):
+        notes.append("the first column has no name and was left out as a row index")
     return NamedArrays(
         path,
-        tuple(names[index:]),
+        _without_index(names),
         lambda names: [_numbers_or_words(column) for column in parsed().select(list(names)).columns],
         lambda names: parsed().select(list(names)),
         text=text,
         notes=tuple(notes),
         headless=headless,
     )
+
+
+def _without_index(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns without the row index that pandas writes."""
+    return tuple(names[bool(re.fullmatch(r"(Unnamed: \d+)?", names[0])) :]) if names else ()
 
 
 def _read_text(file: Any, names: Sequence[str], n_skipped: int, separator: str) -> Any:
@@ -436,7 +440,11 @@ def _open_excel(path: Path, what: str) -> NamedArrays:
         return frame.reset_index(drop=True)
 
     tables = {name: table(cells) for name, cells in sheets.items()}
-    chosen = next((name for name in tables if tables[name].select_dtypes("number").size), next(iter(tables)))
+
+    def has_numbers(frame: Any) -> bool:
+        return bool(frame[[*_without_index([*frame])]].select_dtypes("number").size)
+
+    chosen = next((name for name in tables if has_numbers(tables[name])), next(iter(tables)))
     notes = (f"of the sheets {listing(sheets)}, {chosen!r} was read",) if len(sheets) > 1 else ()
     frame = tables[chosen]
     _refuse_equal_names(path, frame.columns)
@@ -504,7 +512,7 @@ def _of_columns(
             return [_array(column, f"{title or path}, column {name!r}") for name, column in pairs]
 
     kinds = dict(zip(schema.names, schema.types, strict=True))
-    names = tuple(name for name in kinds if not name.startswith("__index_level_"))
+    names = _without_index([name for name in kinds if not name.startswith("__index_level_")])
     text = frozenset(name for name in names if not holds_numbers(kinds[name]))
     return NamedArrays(path, names, load, columns, text, notes, title=title)
 

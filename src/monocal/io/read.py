@@ -181,7 +181,7 @@ def read_source(
         choice = choose(source, names, **request)
     own_labels = choice.labels if with_labels and other is None else ()
     if need_labels and not own_labels and other is None:
-        raise FileError(_no_labels(source, where, names))
+        raise FileError(_no_labels(source, where, names, choice))
     assembly, kept = _assembled(source, choice, own_labels, other, classes, many, drop_missing)
     assembly.first_label = options.get("first_label")
     layout = {name: options[name] for name in ("class_axis", "ignore_index", "unknown") if name in options}
@@ -229,6 +229,8 @@ def _assembled(
     complete, kept = _complete(rows, source.title, drop_missing)
     arrays |= complete
     notes = [*source.notes]
+    if source.table and all(name.endswith(CALIBRATED) for name in choice.values):
+        notes.append(f"{listing(choice.values, 3)} was read, which apply has calibrated")
     if kept is not None:
         arrays |= {name: arrays[name][kept] for name in own_labels if many}
         notes.append(f"rows with missing values were left out, {len(kept):,} are read")
@@ -284,7 +286,7 @@ def _complete(
     return {**arrays, **left}, np.flatnonzero(~rows)
 
 
-def _no_labels(source: NamedArrays, where: str, names: Sequence[str]) -> str:
+def _no_labels(source: NamedArrays, where: str, names: Sequence[str], choice: Choice) -> str:
     if source.headless and len(names) == 1:
         return (
             f"{where} has one column without a name and no labels: if it holds scores, give the labels with "
@@ -296,10 +298,11 @@ def _no_labels(source: NamedArrays, where: str, names: Sequence[str]) -> str:
             f"{where} has no line of names: say which column is the label, {wording('labels=', '-1')} for the last, "
             f"or give {wording('labels_file=')}."
         )
-    return (
-        f"{where} has no labels: it holds {listing(names)}; name them with {wording('labels=')}, "
-        f"or give {wording('labels_file=')}."
-    )
+    if len(names) == 1:
+        return f"{where} has no labels: give their file with {wording('labels_file=')}."
+    others = [name for name in names if name not in choice.values and meaning(name).role is None]
+    name = wording("labels=", others[0] if len(others) == 1 else None)
+    return f"{where} has no labels: it holds {listing(names)}; name them with {name}, or give {wording('labels_file=')}."
 
 
 def _as_names(array: np.ndarray, where: str) -> tuple[str, ...]:

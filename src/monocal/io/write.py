@@ -314,8 +314,8 @@ def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
     """
     target = as_path(path)
     try:
-        target = target.resolve()
         stream = _check_target(target, force)
+        target = target.resolve()
         # A pipe may stand where no folder can be made, such as in /dev.
         folder = Path(tempfile.gettempdir()) if stream else target.parent
         hidden = folder / f".{target.stem[:40]}.{secrets.token_hex(6)}"

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import to_numpy
-from ..errors import InputError
+from ..errors import InputError, warn
 from ..inputs.formats import as_array, in_dims_of
 from ..inputs.layout import ROWS, Flat, Layout
 from ..inputs.names import by_column
@@ -99,6 +99,23 @@ def _check_one_column(probs: Any, y: Any, names: tuple[str, str], ignore_index: 
         raise InputError(
             f"{names[0]} has shape {shape}, which is P(class 1) of two classes, but {names[1]} holds {other.flat[0]!s}. "
             "Give 0 and 1, -1 and +1, False and True, or two names; of more classes one column for each, np.column_stack([...])."
+        )
+
+
+def _warn_of_other_names(last: Any, labels: Any, numbers: Any, name: str) -> None:
+    """Warn where labels are two names and probabilities of the second are larger in rows of the first."""
+    if numbers is labels or np.shape(numbers) != last.shape:
+        return
+    names = np.asarray(to_numpy(as_array(labels)))
+    words = np.unique(names.astype(str))
+    if (
+        names.dtype.kind in "OUST"
+        and len(words) == 2
+        and last[numbers == 0].mean() > last[numbers == 1].mean()
+    ):
+        warn(
+            f"{name}: names are taken in alphabetical order, so that P(class 1) is that of {str(words[1])!r}, but it is larger "
+            f"in rows of {str(words[0])!r}. If it is of {str(words[0])!r}, pass {name} == {str(words[0])!r}."
         )
 
 
@@ -207,6 +224,7 @@ class Outcomes:
         n, m = flat.rows.shape
         y = read_labels(flat.column(labels, names[1], names[0]), m, names[1], layout.ignore_index)
         _check_one_column(probs, y, names, layout.ignore_index)
+        _warn_of_other_names(flat.rows[:, -1], labels, y, names[1])
         w = flat.column(sample_weight, "sample_weight", names[0])
         y, w, ignored = ignored_rows(y, w, n, layout.ignore_index)
         y = check_labels(y, flat.rows, names[1], rows=names[0])
