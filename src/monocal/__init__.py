@@ -11,35 +11,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Public name -> module that holds it. Imported on first use, so that `import monocal` stays light.
+# Public name -> module that holds it. Imported on first use, so that `import monocal` stays light. Calibrators are all public.
 _PUBLIC = {
-    "Calibrator": "monocal.calibrators",
-    "TemperatureScaling": "monocal.calibrators",
-    "MCCT": "monocal.calibrators",
-    "MCCTInverse": "monocal.calibrators",
-    "ConditionalMCCT": "monocal.calibrators",
-    "BinaryMCCT": "monocal.calibrators",
-    "MultilabelMCCT": "monocal.calibrators",
-    "PlattScaling": "monocal.calibrators",
-    "BetaCalibration": "monocal.calibrators",
-    "VennAbers": "monocal.calibrators",
-    "StructuredMCCT": "monocal.calibrators",
-    "StructuredScaling": "monocal.calibrators",
-    "Stacked": "monocal.calibrators",
-    "LabelShift": "monocal.calibrators",
-    "EnsembleTemperatureScaling": "monocal.calibrators",
-    "VectorScaling": "monocal.calibrators",
-    "MatrixScaling": "monocal.calibrators",
-    "DirichletCalibration": "monocal.calibrators",
     "all_calibrators": "monocal.registry",
     "TopK": "monocal.llm.top_k",
-    "ParameterizedTemperatureScaling": "monocal.calibrators",
-    "IntraOrderPreserving": "monocal.calibrators",
-    "HistogramBinning": "monocal.calibrators",
-    "IsotonicCalibration": "monocal.calibrators",
-    "BayesianBinning": "monocal.calibrators",
-    "ScalingBinning": "monocal.calibrators",
-    "SplineCalibration": "monocal.calibrators",
     "CalibratedClassifier": "monocal.classifier",
     "InputError": "monocal.errors",
     "FileError": "monocal.errors",
@@ -82,16 +57,20 @@ _MODULES = (
     "export",
 )
 
-__all__ = ["__version__", *_MODULES, *_PUBLIC]
-
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(importlib.import_module(_PUBLIC[name]), name)
     if name in _MODULES:
         return importlib.import_module(f"monocal.{name}")
+    if name == "__all__" or name[0].isupper():
+        calibrators = importlib.import_module("monocal.calibrators")
+        if name == "__all__":
+            return ["__version__", *_MODULES, *_PUBLIC, *calibrators.__all__]
+        if name in calibrators.__all__:
+            return getattr(calibrators, name)
     raise AttributeError(f"module 'monocal' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(__getattr__("__all__"))

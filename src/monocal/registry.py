@@ -1,4 +1,4 @@
-"""All calibrators by name, with what each promises and needs; and one vocabulary of names for Python and the command line."""
+"""All calibrators by name, with what their classes promise and need; one vocabulary of names for Python and the command line."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-from . import calibrators as c
+from .calibrators import CALIBRATORS, Calibrator
+from .calibrators.multilabel import MultilabelMCCT
+from .calibrators.score_rows import ScoreCalibrator
 from .errors import InputError
 
 
@@ -26,6 +29,7 @@ class CalibratorInfo:
     extras : tuple of str
         Extras of monocal that fitting needs.
     reference : str
+        From the class's docstring.
     one_score : bool
         Whether it calibrates one score of two classes and keeps the order of the rows, rather than rows of classes.
     multilabel : bool
@@ -46,7 +50,7 @@ class CalibratorInfo:
     """
 
     name: str
-    cls: type[c.Calibrator]
+    cls: type[Calibrator]
     preserves_order: bool
     preserves_top1: bool
     extras: tuple[str, ...]
@@ -54,72 +58,11 @@ class CalibratorInfo:
     published: bool
     one_score: bool
     multilabel: bool
-    make: Callable[[], c.Calibrator] = field(repr=False)
-
-
-_ZHANG = "Zhang, Batista, Kanhere (2025), UAI"
-_GUO = "Guo, Pleiss, Sun, Weinberger (2017), ICML"
-_MIX = "Zhang, Kailkhura, Han (2020), ICML"
-_TOMANI = "Tomani, Cremers, Buettner (2022), ECCV"
-_BERTA = "Berta, Holzmüller, Jordan, Bach (2025), arXiv 2511.03685"
-_RAHIMI = "Rahimi, Shaban, Cheng, Hartley, Boots (2020), NeurIPS"
-
-# Name, how to make it, reference.
-Method = tuple[str, Callable[[], c.Calibrator], str]
-_METHODS: tuple[Method, ...] = (
-    ("TS", c.TemperatureScaling, _GUO),
-    ("TS MSE", lambda: c.TemperatureScaling(loss="mse"), _GUO),
-    ("ETS", c.EnsembleTemperatureScaling, _MIX),
-    ("ETS MSE", lambda: c.EnsembleTemperatureScaling(loss="mse"), _MIX),
-    ("MCCT", c.MCCT, _ZHANG),
-    ("MCCT-I", c.MCCTInverse, _ZHANG),
-    ("Conditional MCCT", c.ConditionalMCCT, "monocal"),
-    ("Structured MCCT", c.StructuredMCCT, "monocal"),
-    ("SMS", c.StructuredScaling, _BERTA),
-    ("SVS", lambda: c.StructuredScaling(kind="vector"), _BERTA),
-    ("Stacked", c.Stacked, "monocal"),
-    ("Label shift", c.LabelShift, "Saerens, Latinne, Decaestecker (2002), Neural Computation"),
-    ("PTS", c.ParameterizedTemperatureScaling, _TOMANI),
-    ("DIAG", c.IntraOrderPreserving, _RAHIMI),
-    ("OI", lambda: c.IntraOrderPreserving(mode="oi"), _RAHIMI),
-    ("OP", lambda: c.IntraOrderPreserving(mode="op"), _RAHIMI),
-    ("Isotonic", c.IsotonicCalibration, _MIX),
-    ("Isotonic OvR", lambda: c.IsotonicCalibration(mode="one_vs_rest"), "Zadrozny, Elkan (2002), KDD"),
-    ("VS", c.VectorScaling, _GUO),
-    ("MS", c.MatrixScaling, _GUO),
-    (
-        "Dirichlet",
-        c.DirichletCalibration,
-        "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach (2019), NeurIPS",
-    ),
-    ("HB", c.HistogramBinning, "Zadrozny, Elkan (2001), ICML"),
-    ("HB equal mass", lambda: c.HistogramBinning(strategy="mass"), "Zadrozny, Elkan (2001), ICML"),
-    ("BBQ", c.BayesianBinning, "Naeini, Cooper, Hauskrecht (2015), AAAI"),
-    ("Scaling-binning", c.ScalingBinning, "Kumar, Liang, Ma (2019), NeurIPS"),
-    (
-        "Spline",
-        c.SplineCalibration,
-        "Gupta, Rahimi, Ajanthan, Mensink, Sminchisescu, Hartley (2021), ICLR",
-    ),
-    ("VS published", c.VectorScaling.as_published, _GUO),
-    ("MS published", c.MatrixScaling.as_published, _GUO),
-    ("ETS published", c.EnsembleTemperatureScaling.as_published, _MIX),
-    ("ETS MSE published", lambda: c.EnsembleTemperatureScaling.as_published("ETS MSE"), _MIX),
-    ("PTS published", c.ParameterizedTemperatureScaling.as_published, _TOMANI),
-    ("MCCT published", c.MCCT.as_published, _ZHANG),
-    ("MCCT-I published", c.MCCTInverse.as_published, _ZHANG),
-)
-_METHODS_OF_ONE_SCORE: tuple[Method, ...] = (
-    ("Binary MCCT", c.BinaryMCCT, "monocal"),
-    ("Platt", c.PlattScaling, "Platt (1999), Advances in Large Margin Classifiers"),
-    ("Beta", c.BetaCalibration, "Kull, Silva Filho, Flach (2017), AISTATS"),
-    ("Venn-Abers", c.VennAbers, "Vovk, Petej (2014), UAI"),
-)
-_METHODS_OF_LABELS: tuple[Method, ...] = (("Multilabel MCCT", c.MultilabelMCCT, "monocal"),)
+    make: Callable[[], Calibrator] = field(repr=False)
 
 
 def all_calibrators(*, one_score: bool = False, multilabel: bool = False) -> list[CalibratorInfo]:
-    """Every method, with its guarantees, the extras it needs, and where it comes from.
+    """Every method, with its guarantees, the extras it needs, and where it comes from: those that keep the order first.
 
     Parameters
     ----------
@@ -135,27 +78,65 @@ def all_calibrators(*, one_score: bool = False, multilabel: bool = False) -> lis
     Examples
     --------
     >>> import monocal as mc
-    >>> [c.name for c in mc.all_calibrators() if c.preserves_order and not c.extras][:4]
-    ['TS', 'TS MSE', 'ETS', 'ETS MSE']
+    >>> [c.name for c in mc.all_calibrators() if c.preserves_order and not c.extras][:3]
+    ['Isotonic', 'ETS', 'ETS MSE']
     """
-    one_score = one_score and not multilabel
-    table = _METHODS_OF_LABELS if multilabel else _METHODS_OF_ONE_SCORE if one_score else _METHODS
+    listed = [
+        info
+        for cls in CALIBRATORS.values()
+        for info in _listed(cls)
+        if info.multilabel == multilabel and (multilabel or info.one_score == one_score)
+    ]
+    return sorted(listed, key=lambda info: (info.published, not info.preserves_order))
+
+
+def _listed(cls: type[Calibrator]) -> list[CalibratorInfo]:
+    variants = vars(cls).get("_variants", {_title(cls): {}})
     return [
         CalibratorInfo(
             name=name,
-            cls=type(calibrator),
+            cls=cls,
             preserves_order=calibrator.preserves_order,
             preserves_top1=calibrator.preserves_top1,
-            extras=calibrator.extras,
-            reference=reference,
+            extras=cls.extras,
+            reference=_reference(cls),
             published=name.endswith("published"),
-            one_score=one_score,
-            multilabel=multilabel,
+            one_score=issubclass(cls, ScoreCalibrator) and cls is not MultilabelMCCT,
+            multilabel=cls is MultilabelMCCT,
             make=make,
         )
-        for name, make, reference in table
+        for name, parameters in variants.items()
+        for make in [partial(cls, **parameters)]
         for calibrator in [make()]
     ]
+
+
+def _reference(cls: type) -> str:
+    """The references in the docstring of a class or of the nearest base that has some."""
+    for base in cls.__mro__:
+        section = re.search(r"References\n *-+\n(.*?)\n\n", base.__doc__ or "", re.DOTALL)
+        if section:
+            return " ".join(section[1].split())
+    return "monocal"
+
+
+def _title(cls: type) -> str:
+    name = method_name(cls)
+    return name[0].upper() + name[1:]
+
+
+def _hyphenated(cls: type) -> str:
+    return method_name(cls).lower().replace(" ", "-")
+
+
+# Names of persons in the names of classes.
+_PEOPLE = ("Venn", "Abers", "Platt", "Bayesian", "Dirichlet")
+
+
+def method_name(kind: type) -> str:
+    """``TemperatureScaling`` as temperature scaling, ``ConditionalMCCT`` as conditional MCCT."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[0-9]+", kind.__name__)
+    return " ".join(part if part.isupper() or part in _PEOPLE else part.lower() for part in parts)
 
 
 # Beginnings that mean one method, whatever else may begin so one day.
@@ -167,17 +148,17 @@ _SHORT = {
 }
 
 
-def methods() -> dict[str, c.Calibrator]:
+def methods() -> dict[str, Calibrator]:
     """Every method by the name to ask for it, not fitted: ``temperature-scaling`` is `TemperatureScaling()`.
 
     Classes under their own names, then the names of `all_calibrators`: ``ts-mse``, ``isotonic-ovr``, ...
     """
     listed = all_calibrators() + all_calibrators(one_score=True)
-    own = {_hyphenated(info.cls.__name__): info.cls() for info in listed if not info.published}
+    own = {_hyphenated(info.cls): info.cls() for info in listed if not info.published}
     return own | {info.name.lower().replace(" ", "-"): info.make() for info in listed}
 
 
-def find_method(name: str) -> tuple[str, c.Calibrator]:
+def find_method(name: str) -> tuple[str, Calibrator]:
     """The name as listed and a new calibrator, for a name whole or begun, with or without hyphens and capitals."""
     known = methods()
     plain = letters(_SHORT.get(letters(name), name))
@@ -188,14 +169,10 @@ def find_method(name: str) -> tuple[str, c.Calibrator]:
         return listed, known[listed]
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     perhaps = f": did you mean {near[0]}?" if near else "."
-    classes = dict.fromkeys(_hyphenated(type(method).__name__) for method in known.values())
+    classes = dict.fromkeys(_hyphenated(type(method)) for method in known.values())
     raise InputError(f"There is no method {name!r}{perhaps} The methods are {', '.join(classes)}.")
 
 
 def letters(name: str) -> str:
     """A name without hyphens, underscores, spaces and capitals."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def _hyphenated(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()

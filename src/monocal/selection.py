@@ -14,7 +14,6 @@ The answer depends on the calibration rows alone, on neither other methods nor t
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,25 +25,22 @@ from scipy.stats import chi2, norm
 from sklearn.base import clone
 
 from .arrays import to_numpy
-from .calibrators import MCCT, BinaryMCCT, Calibrator, ConditionalMCCT, StructuredMCCT
+from .calibrators import Calibrator
+from .calibrators.binary_mcct import BinaryMCCT
+from .calibrators.conditional import ConditionalMCCT
+from .calibrators.mcct import MCCT
+from .calibrators.stacked import StructuredMCCT
 from .metrics import Obstacle
 from .metrics.groups import read_groups
 from .metrics.order import find_obstacles
 from .metrics.outcomes import Outcomes
 from .metrics.units import quoted
+from .registry import method_name
 
 _MOST_ROWS, _MOST_NUMBERS = 50_000, 20_000_000  # of larger sets, rows at equal distances are examined
 _LEVEL = 0.99  # of the statement that the order is the obstacle
 _DIFFER = 0.05  # how often groups that do not differ are said to
 _LEAST_VARIANCE = 1.0  # expected errors and successes of a group; smaller ones are tested together
-
-_PEOPLE = ("Bayesian", "Dirichlet", "Platt", "Venn", "Abers")
-
-
-def method_name(kind: type) -> str:
-    """``TemperatureScaling`` as temperature scaling, ``ConditionalMCCT`` as conditional MCCT."""
-    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[0-9]+", kind.__name__)
-    return " ".join(part if part.isupper() or part in _PEOPLE else part.lower() for part in parts)
 
 
 @dataclass(frozen=True)

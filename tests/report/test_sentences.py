@@ -15,7 +15,7 @@ from monocal.metrics.differences import Difference
 from monocal.plots import RankParameters, reliability_curve
 from monocal.report import MethodComparison, MethodResult
 from monocal.report import sentences as say
-from monocal.report.comparison import SIMPLEST_FIRST, ece_raised, harm_of
+from monocal.report.comparison import ece_raised, harm_of
 from monocal.selection import recommend
 from monocal.solver import Solution
 
@@ -476,10 +476,6 @@ def test_a_label_of_probability_zero_does_not_break_the_comparison(base):
     assert "Against no calibration its NLL is finite (0.3000); the other gives a label no probability" in text
     assert "nan" not in text
     assert "No method" in say.recommendation(compared(result("uncalibrated", True, base)))
-
-
-def test_every_method_has_its_place_among_the_simple_and_the_complex():
-    assert {info.cls for info in mc.all_calibrators() if not info.published} <= set(SIMPLEST_FIRST)
 
 
 def claims(p, seed=0):

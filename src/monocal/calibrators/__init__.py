@@ -1,53 +1,24 @@
-"""Every calibrator, one family a file: those that keep the order of classes or of rows, and those to compare with."""
+"""Every calibrator, one family a file: those that keep the order of classes or of rows, and those to compare with.
 
-from .affine import DirichletCalibration, MatrixScaling, StructuredScaling, VectorScaling
+A concrete subclass of `Calibrator` with a public name, in any file of this folder, is public here and in `monocal`, and is listed
+by `monocal.all_calibrators`, by the command line and by comparisons.
+"""
+
+from importlib import import_module
+from inspect import isabstract
+from pkgutil import iter_modules
+
 from .base import Calibrator
 from .binary_map import ScoreMap
-from .binary_mcct import BinaryMCCT
-from .binning import (
-    BayesianBinning,
-    EnsembleTemperatureScaling,
-    HistogramBinning,
-    IsotonicCalibration,
-    ScalingBinning,
-    SplineCalibration,
-)
-from .conditional import ConditionalMCCT
-from .label_shift import LabelShift
-from .mcct import MCCT, MCCTInverse, Published
-from .multilabel import MultilabelMCCT
-from .networks import IntraOrderPreserving, ParameterizedTemperatureScaling
-from .one_score import BetaCalibration, PlattScaling, ScoreIsotonic, VennAbers
-from .stacked import Stacked, StructuredMCCT
-from .temperature import TemperatureScaling
 
-__all__ = [
-    "MCCT",
-    "BayesianBinning",
-    "BetaCalibration",
-    "BinaryMCCT",
-    "Calibrator",
-    "ConditionalMCCT",
-    "DirichletCalibration",
-    "EnsembleTemperatureScaling",
-    "HistogramBinning",
-    "IntraOrderPreserving",
-    "IsotonicCalibration",
-    "LabelShift",
-    "MCCTInverse",
-    "MatrixScaling",
-    "MultilabelMCCT",
-    "ParameterizedTemperatureScaling",
-    "PlattScaling",
-    "Published",
-    "ScalingBinning",
-    "ScoreIsotonic",
-    "ScoreMap",
-    "SplineCalibration",
-    "Stacked",
-    "StructuredMCCT",
-    "StructuredScaling",
-    "TemperatureScaling",
-    "VectorScaling",
-    "VennAbers",
-]
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    name: kind
+    for file in iter_modules(__path__)
+    for module in [import_module(f"{__name__}.{file.name}")]
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, Calibrator) and kind.__module__ == module.__name__
+    if not isabstract(kind) and not name.startswith("_")
+}
+globals().update(CALIBRATORS)
+__all__ = ["Calibrator", "ScoreMap"]
+__all__ += CALIBRATORS

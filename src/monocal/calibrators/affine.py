@@ -210,6 +210,7 @@ class VectorScaling(PlainAffineCalibrator):
     False
     """
 
+    _variants: ClassVar = {"VS": {}, "VS published": {"l2": 0.0, "tol": 1e-7}}
     l2: float = 3.0
 
     _pairs = False
@@ -217,7 +218,7 @@ class VectorScaling(PlainAffineCalibrator):
     @classmethod
     def as_published(cls) -> VectorScaling:
         """Without a penalty, and close to its optimum."""
-        return cls(l2=0.0, tol=1e-7)
+        return cls(**cls._variants["VS published"])
 
     def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
         check_number(self.l2, "l2", least=0)
@@ -261,12 +262,13 @@ class MatrixScaling(PlainAffineCalibrator):
     ((5, 5), (5,))
     """
 
+    _variants: ClassVar = {"MS": {}, "MS published": {"l2": 0.0}}
     l2: float = 100.0
 
     @classmethod
     def as_published(cls) -> MatrixScaling:
         """Without a penalty."""
-        return cls(l2=0.0)
+        return cls(**cls._variants["MS published"])
 
     def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
         check_number(self.l2, "l2", least=0)
@@ -315,6 +317,7 @@ class DirichletCalibration(PlainAffineCalibrator):
     array([[0.01, 0.01, 0.  , 0.98, 0.  ]], dtype=float32)
     """
 
+    _variants: ClassVar = {"Dirichlet": {}}
     lam: float | None = None
     mu: float | None = None
 
@@ -384,6 +387,7 @@ class StructuredScaling(AffineCalibrator):
     ((5,), True)
     """
 
+    _variants: ClassVar = {"SMS": {}, "SVS": {"kind": "vector"}}
     kind: str = "matrix"
     shrinkage: float | str = 1.0
     tol: float = 1e-6

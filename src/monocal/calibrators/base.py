@@ -110,7 +110,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     5
     """
 
-    # What a family says of itself.
+    # What a family says of itself. Names that it is listed under, with the parameters of each; by default its own name.
+    _variants: ClassVar[dict[str, dict[str, Any]]]
     preserves_order: ClassVar[bool] = False
     preserves_top1: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
@@ -551,10 +552,12 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
 
     def _map_steps(self) -> list[MapStep]:
         """The fitted map as steps that run on any array library, for exports; see `core.map`."""
+        from . import CALIBRATORS
+
+        able = [name for name, kind in CALIBRATORS.items() if kind._map_steps is not Calibrator._map_steps]
         raise InputError(
-            f"{type(self).__name__} cannot be exported. These can: TemperatureScaling, MCCT, MCCTInverse, ConditionalMCCT, "
-            "BinaryMCCT, VectorScaling, MatrixScaling, DirichletCalibration, StructuredScaling, and StructuredMCCT, Stacked and "
-            "LabelShift made of these; fit one of them, or call predict_proba."
+            f"{type(self).__name__} cannot be exported. These can, sequences if all parts can: {', '.join(able)}. Fit one of "
+            "them, or call predict_proba."
         )
 
     def save(self, path: Any, **rest: Any) -> Any:

@@ -191,6 +191,7 @@ class HistogramBinning(OneVsRestCalibrator):
     (5, False)
     """
 
+    _variants: ClassVar = {"HB": {}, "HB equal mass": {"strategy": "mass"}}
     bins: int = 10
     strategy: str = "uniform"
 
@@ -246,6 +247,7 @@ class ScalingBinning(OneVsRestCalibrator):
     (5, False)
     """
 
+    _variants: ClassVar = {"Scaling-binning": {}}
     bins: int = 15
     scaling: str = "platt"
 
@@ -316,6 +318,8 @@ class BayesianBinning(OneVsRestCalibrator):
     >>> len(cal.values_), cal.preserves_order
     (5, False)
     """
+
+    _variants: ClassVar = {"BBQ": {}}
 
     def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         root = min(float(weight.sum()), _MOST_COUNTED) ** (1.0 / 3.0)
@@ -408,6 +412,7 @@ class IsotonicCalibration(ProbabilityCalibrator):
     array([[0.  , 0.  , 0.01, 0.99, 0.  ]], dtype=float32)
     """
 
+    _variants: ClassVar = {"Isotonic": {}, "Isotonic OvR": {"mode": "one_vs_rest"}}
     mode: str = "multiclass"
 
     _state: ClassVar[state.Rules] = {
@@ -593,6 +598,7 @@ class SplineCalibration(ProbabilityCalibrator):
     array([[0.01, 0.  , 0.01, 0.98, 0.  ]], dtype=float32)
     """
 
+    _variants: ClassVar = {"Spline": {}}
     knots: int = 6
 
     _state: ClassVar[state.Rules] = {
@@ -684,6 +690,12 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
     1.0
     """
 
+    _variants: ClassVar = {
+        "ETS": {},
+        "ETS MSE": {"loss": "mse"},
+        "ETS published": {"loss": "mse", "temperature_loss": "nll"},
+        "ETS MSE published": {"loss": "mse", "temperature_loss": "mse"},
+    }
     loss: str = "nll"
     temperature_loss: str | None = None
 
@@ -697,7 +709,7 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
     def as_published(cls, variant: str = "ETS") -> EnsembleTemperatureScaling:
         """What published comparisons call "ETS" (temperature by NLL, weights by MSE) and "ETS MSE" (both by MSE)."""
         check_choice(variant, "variant", ("ETS", "ETS MSE"))
-        return cls(loss="mse", temperature_loss="nll" if variant == "ETS" else "mse")
+        return cls(**cls._variants[f"{variant} published"])
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         temperature_loss = self.loss if self.temperature_loss is None else self.temperature_loss

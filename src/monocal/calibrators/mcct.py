@@ -139,6 +139,7 @@ class MCCTInverse(MCCT):
     True
     """
 
+    _variants: ClassVar = {"MCCT-I": {}}
     _inverse: ClassVar[bool] = True
 
     _state: ClassVar[state.Rules] = {"inverse_weights_": state.positive}
@@ -182,6 +183,10 @@ class Published(Calibrator):
         By rank, lowest first.
     solution_ : monocal.solver.Solution
 
+    References
+    ----------
+    Zhang, Batista, Kanhere (2025). Instance-wise monotonic calibration by constrained transformation. UAI.
+
     Examples
     --------
     >>> import monocal as mc
@@ -192,6 +197,8 @@ class Published(Calibrator):
     >>> published.preserves_order, published.weights_.shape
     (False, (5,))
     """
+
+    _variants: ClassVar = {"MCCT published": {}, "MCCT-I published": {"inverse": True}}
 
     _state: ClassVar[state.Rules] = {
         "weights_": state.weights_by_rank,

@@ -296,6 +296,18 @@ class ParameterizedTemperatureScaling(NetworkCalibrator):
     1.0
     """
 
+    _variants: ClassVar[dict[str, dict[str, Any]]] = {
+        "PTS": {},
+        "PTS published": {
+            "hidden": (5, 5),
+            "published": True,
+            "loss": "mse",
+            "learning_rate": 5e-5,
+            "max_epochs": 200,
+            "validation": 0.0,
+        },
+    }
+
     top_k: int = 10
     hidden: tuple[int, ...] = (16, 16)
     published: bool = False
@@ -303,13 +315,7 @@ class ParameterizedTemperatureScaling(NetworkCalibrator):
     @classmethod
     def as_published(cls, seed: int = 0) -> ParameterizedTemperatureScaling:
         """Two layers of 5 on raw logits, squared error, 200 epochs at learning rate 5e-5: far from trained."""
-        schedule: dict[str, Any] = {
-            "loss": "mse",
-            "learning_rate": 5e-5,
-            "max_epochs": 200,
-            "validation": 0.0,
-        }
-        return cls(hidden=(5, 5), published=True, seed=seed, **schedule)
+        return cls(seed=seed, **cls._variants["PTS published"])
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         check_number(self.top_k, "top_k", least=1, whole=True)
@@ -415,6 +421,7 @@ class IntraOrderPreserving(NetworkCalibrator):
     1.0
     """
 
+    _variants: ClassVar = {"DIAG": {}, "OI": {"mode": "oi"}, "OP": {"mode": "op"}}
     mode: str = "diag"
     hidden: tuple[int, ...] | None = None
     learning_rate: float = 0.005

@@ -8,7 +8,7 @@ Venn-Abers   p_0, p_1: isotonic regression with the new row added as class 0, as
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
@@ -95,6 +95,8 @@ class PlattScaling(_Linear):
     array([0.31, 0.57])
     """
 
+    _variants: ClassVar = {"Platt": {}}
+
     preserves_ranking = False  # the slope is what the labels say
 
     def __init__(self, *, input: str = "logits"):
@@ -145,6 +147,8 @@ class BetaCalibration(_Linear):
     array([0.12, 0.74])
     """
 
+    _variants: ClassVar = {"Beta": {}}
+
     _inputs = ("logits", "probabilities")
     _n_coefficients = 2
 
@@ -186,6 +190,8 @@ class ScoreIsotonic(ScoreCalibrator):
     >>> cal.predict_proba([-1.0, 0.0, 1.5])
     array([0.  , 0.5 , 0.75])
     """
+
+    _variants: ClassVar = {}  # inside IsotonicCalibration
 
     def __init__(self, *, input: str = "logits"):
         self.input = input
@@ -249,6 +255,8 @@ class VennAbers(ScoreCalibrator):
     >>> low.round(2), high.round(2)
     (array([0.  , 0.33]), array([0.5 , 0.67]))
     """
+
+    _variants: ClassVar = {"Venn-Abers": {}}
 
     def __init__(self, *, input: str = "logits"):
         self.input = input

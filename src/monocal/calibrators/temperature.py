@@ -72,6 +72,7 @@ class TemperatureScaling(ConeCalibrator):
     1.396
     """
 
+    _variants: ClassVar = {"TS": {}, "TS MSE": {"loss": "mse"}}
     preserves_ranking: ClassVar[bool] = True
 
     _state: ClassVar[state.Rules] = {"temperature_": state.positive}

@@ -35,7 +35,10 @@ from sklearn.utils.validation import (
 )
 
 from ..arrays import array_namespace, is_torch, to_numpy
-from ..calibrators import MCCT, BinaryMCCT, Calibrator, MultilabelMCCT
+from ..calibrators import Calibrator
+from ..calibrators.binary_mcct import BinaryMCCT
+from ..calibrators.mcct import MCCT
+from ..calibrators.multilabel import MultilabelMCCT
 from ..calibrators.score_rows import ScoreCalibrator
 from ..errors import InputError, require, warn
 from ..inputs.validation import check_weights

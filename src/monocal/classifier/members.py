@@ -26,7 +26,8 @@ from sklearn.base import clone
 from sklearn.model_selection import LeaveOneOut
 
 from ..arrays import array_namespace, device_of, is_torch, keep_argmax, to_numpy
-from ..calibrators import Calibrator, MultilabelMCCT
+from ..calibrators import Calibrator
+from ..calibrators.multilabel import MultilabelMCCT
 from ..errors import InputError, warn
 from ..inputs.names import places_among
 from ..sklearn_private import params_of_rows, rows_of

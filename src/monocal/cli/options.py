@@ -303,7 +303,7 @@ class Reading:
 
         Labels are read only where they are needed or asked for.
         """
-        from ..calibrators import MultilabelMCCT
+        from ..calibrators.multilabel import MultilabelMCCT
         from ..inputs.names import classes_of
 
         names = getattr(calibrator, "feature_names_in_", None)

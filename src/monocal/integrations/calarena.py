@@ -18,15 +18,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from ..calibrators import (
-    MCCT,
-    BinaryMCCT,
-    Calibrator,
-    ConditionalMCCT,
-    StructuredMCCT,
-    StructuredScaling,
-    TemperatureScaling,
-)
+from ..calibrators import Calibrator
+from ..calibrators.affine import StructuredScaling
+from ..calibrators.binary_mcct import BinaryMCCT
+from ..calibrators.conditional import ConditionalMCCT
+from ..calibrators.mcct import MCCT
+from ..calibrators.stacked import StructuredMCCT
+from ..calibrators.temperature import TemperatureScaling
 from ..classifier import resolvable
 from ..errors import InputError
 

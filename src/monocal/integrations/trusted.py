@@ -6,23 +6,18 @@ and run no code of a file.
 
 from __future__ import annotations
 
-from ..calibrators import Published, ScoreIsotonic, ScoreMap
+from ..calibrators import CALIBRATORS, ScoreMap
 from ..calibrators.adjustment import Adjustment, GroupScales
 from ..calibrators.binary_context import ContextEffect
 from ..calibrators.rank_map import RankMap
 from ..classifier import CalibratedClassifier, CalibratedModel
 from ..core.ramps import Ramp, RampFactors
 from ..inputs.context import Column, ContextReader
-from ..registry import all_calibrators
 from ..solver import Solution, Status, Step
 
 _TYPES: tuple[type, ...] = (
-    *(
-        one.cls
-        for one in all_calibrators() + all_calibrators(one_score=True) + all_calibrators(multilabel=True)
-    ),
-    *(ContextEffect, ScoreIsotonic, ScoreMap),
-    *(Published, CalibratedClassifier, CalibratedModel, RankMap, Ramp, RampFactors, Adjustment, GroupScales),
+    *(*CALIBRATORS.values(), CalibratedClassifier, CalibratedModel),
+    *(RankMap, Ramp, RampFactors, Adjustment, GroupScales, ContextEffect, ScoreMap),
     *(Column, ContextReader, Solution, Status, Step),
 )
 

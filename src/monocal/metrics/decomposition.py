@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ..calibrators import Calibrator, ConditionalMCCT
+from ..calibrators import Calibrator
+from ..calibrators.conditional import ConditionalMCCT
 from ..calibrators.folds import deal, keys_of_logits
 from ..errors import InputError, part_of_a_fit
 from ..inputs.layout import Layout

@@ -34,7 +34,8 @@ from ..metrics.groups import PREDICTED, read_groups
 from ..metrics.outcomes import Outcomes
 from ..metrics.table import row_terms
 from ..plots import CalibrationCurve, GroupDisplay, margin_curve, margins, reliability_curve
-from ..selection import method_name, recommend
+from ..registry import method_name
+from ..selection import recommend
 from ..solver import Solution
 from .comparison import UNCALIBRATED, MethodComparison, compare_methods, context_of, default_methods
 from .sentences import Verdict, verdict

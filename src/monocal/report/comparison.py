@@ -25,13 +25,19 @@ from typing import Any
 
 import numpy as np
 
-from .. import calibrators
+from ..calibrators import CALIBRATORS
+from ..calibrators.binning import IsotonicCalibration
+from ..calibrators.label_shift import LabelShift
+from ..calibrators.mcct import MCCTInverse
+from ..calibrators.networks import NetworkCalibrator
+from ..calibrators.stacked import Stacked
 from ..errors import CalibrationWarning, InputError, MissingExtraError
 from ..metrics import Evaluation, OrderAudit, PriceOfOrder, evaluate
 from ..metrics.differences import NEGLIGIBLE, Difference, paired_difference, price_of_rows
 from ..metrics.groups import read_groups
 from ..metrics.units import number, percent, quoted, with_interval
-from ..selection import Recommendation, groups_differ, method_name, recommend
+from ..registry import method_name
+from ..selection import Recommendation, groups_differ, recommend
 from .trial import Judged, TimedTrial, Trial, row_nll
 
 UNCALIBRATED = "uncalibrated"
@@ -40,35 +46,35 @@ _DRAWN_ROWS = 2_000_000  # of the test whether the ECE rose
 _QUICK = 30_000  # rows times classes
 _WORTH_A_START = 1.0  # seconds left, below which no new process is started, which takes longer
 
-# Those that take long on few rows, too.
-_NETWORKS = (calibrators.ParameterizedTemperatureScaling, calibrators.IntraOrderPreserving)
-
 # By how much there is to understand, and to learn from the rows: one number, one a rank or class, matrices, networks. Steps come
 # last: they make equal what was not.
-SIMPLEST_FIRST: tuple[type, ...] = (
-    calibrators.TemperatureScaling,
-    calibrators.PlattScaling,
-    calibrators.BetaCalibration,
-    calibrators.BinaryMCCT,
-    calibrators.VennAbers,
-    calibrators.EnsembleTemperatureScaling,
-    calibrators.MCCT,
-    calibrators.MCCTInverse,
-    calibrators.ConditionalMCCT,
-    calibrators.IsotonicCalibration,
-    calibrators.ParameterizedTemperatureScaling,
-    calibrators.IntraOrderPreserving,
-    calibrators.VectorScaling,
-    calibrators.StructuredScaling,
-    calibrators.MatrixScaling,
-    calibrators.DirichletCalibration,
-    calibrators.StructuredMCCT,
-    calibrators.LabelShift,
-    calibrators.Stacked,
-    calibrators.SplineCalibration,
-    calibrators.ScalingBinning,
-    calibrators.HistogramBinning,
-    calibrators.BayesianBinning,
+SIMPLEST_FIRST = tuple(
+    CALIBRATORS[name]
+    for name in (
+        "TemperatureScaling",
+        "PlattScaling",
+        "BetaCalibration",
+        "BinaryMCCT",
+        "VennAbers",
+        "EnsembleTemperatureScaling",
+        "MCCT",
+        "MCCTInverse",
+        "ConditionalMCCT",
+        "IsotonicCalibration",
+        "ParameterizedTemperatureScaling",
+        "IntraOrderPreserving",
+        "VectorScaling",
+        "StructuredScaling",
+        "MatrixScaling",
+        "DirichletCalibration",
+        "StructuredMCCT",
+        "LabelShift",
+        "Stacked",
+        "SplineCalibration",
+        "ScalingBinning",
+        "HistogramBinning",
+        "BayesianBinning",
+    )
 )
 
 
@@ -357,7 +363,7 @@ def compare_methods(
             if on_method is not None and name not in judged:
                 on_method(name)
             # A third of what is left, so that a slow method leaves time for those after it.
-            network = isinstance(method, _NETWORKS)
+            network = isinstance(method, NetworkCalibrator)
             quick = few and not network and complexity(method) < len(SIMPLEST_FIRST)
             work = partial(trial.judge, method) if quick else partial(timed.judge, method, left / 3)
             made = _try(trial, name, keeps, judged.get(name) or work, n_boot, level, seed)
@@ -473,7 +479,7 @@ def default_methods(kind: str = "logits", n_classes: int = 3, *, networks: bool 
 
     # MCCT-I is MCCT in other units; published variants are there for the paper's tables; the others are frames for methods that
     # are tried by themselves.
-    left_out = (calibrators.MCCTInverse, calibrators.Stacked, calibrators.LabelShift)
+    left_out = (MCCTInverse, Stacked, LabelShift)
     two = n_classes == 2
     listed = all_calibrators(one_score=True) * two + all_calibrators()
     made: dict[str, Any] = {}
@@ -481,7 +487,7 @@ def default_methods(kind: str = "logits", n_classes: int = 3, *, networks: bool 
         if info.published or info.cls in left_out or (info.extras and not networks):
             continue
         method = info.make().set_params(input=kind)
-        if two and info.cls is calibrators.IsotonicCalibration:
+        if two and info.cls is IsotonicCalibration:
             method.set_params(mode="one_vs_rest")  # what isotonic calibration means for two classes
         made.setdefault(method_name(info.cls), method)
     keeps = "preserves_ranking" if two else "preserves_order"

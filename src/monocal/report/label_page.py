@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from ..arrays import to_numpy
-from ..calibrators import MultilabelMCCT
+from ..calibrators.multilabel import MultilabelMCCT
 from ..data import LogitsSet
 from ..errors import InputError, InputTypeError
 from ..inputs.names import listing
