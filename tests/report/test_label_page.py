@@ -72,3 +72,23 @@ def test_few_rows_are_cross_validated_in_fewer_folds(page):
     assert "4-fold" in page(replace(few, labels=(few.values > 0.5).astype(int))).judged_how
     with pytest.raises(mc.InputError, match="one row cannot be split"):
         page(replace(CAL, values=P[:1], labels=Y[:1]), calibrator=mc.MultilabelMCCT(input="probabilities"))
+
+
+@pytest.mark.parametrize(
+    ("power", "rows", "state", "headline", "advice"),
+    [
+        (2, 600, "bad", "2 of 2 labels are off", "Use MultilabelMCCT. After it, none of 2 labels is off beyond chance."),
+        (1, 600, "good", "None of 2 labels", "No calibration is needed; if one is wanted, use MultilabelMCCT. After it, "),
+        (1, 60, "few", "Too few rows to say: none of 2", "If calibration is wanted before there are more rows, use Multi"),
+    ],
+)  # fmt: skip
+def test_the_verdict_says_what_to_do(page, power, rows, state, headline, advice):
+    rng = np.random.default_rng(3)
+    p = rng.uniform(size=(rows, 2))
+    report = page(replace(CAL, values=p, labels=(rng.uniform(size=p.shape) < p**power).astype(int)))
+    verdict = report.verdict
+    assert verdict.state == state
+    assert verdict.headline.startswith(headline)
+    assert verdict.advice.startswith(advice)
+    assert "P(label)" in report.to_html()
+    assert "P(class 1)" not in report.to_html()

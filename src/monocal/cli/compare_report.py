@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..report import MethodComparison, MethodResult
 
 _SHOWN = ("nll", "ece", "brier", "accuracy")
-_SHOWN_OF_TWO = ("nll", "positive_ece", "brier", "accuracy")
+_SHOWN_OF_TWO = ("nll", "positive_ece", "positive_brier", "accuracy")
 _WITH_INTERVAL = ("nll", "ece", "positive_ece")
 _TIME_LIMIT = 60.0  # seconds, of a report
 # Columns that a narrow terminal does not show, the first to go first.

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 CHECK_FAILED = 3
 
-# Shown where no metrics are named; the rest with --all.
-_MAIN = ("accuracy", "nll", "brier", "ece", "classwise_ece", "smooth_ece")
-_MAIN_OF_TWO = ("nll", "positive_brier", "positive_ece", "auc", "calibration_slope", "calibration_intercept")
 _FILE: ContextVar[str] = ContextVar("file", default="the data")
 # As a word by itself: not in quotes, in a path, or in a piece of Python.
 _WORDS = tuple(
@@ -181,15 +178,10 @@ def show_interval(name: str, estimate: Estimate) -> str:
 
 
 def metrics_to_show(n_classes: int, everything: bool) -> list[str]:
-    """The figures that matter, six of them, or all; the five most probable of a few classes tell nothing."""
-    from ..metrics import METRICS
+    """The six figures that matter, or all that say something of so many classes."""
+    from ..metrics.table import Options, available, main_metrics
 
-    if everything:
-        shown = [
-            name for name, metric in METRICS.items() if n_classes == 2 or not getattr(metric, "binary", False)
-        ]
-        return [name for name in shown if name != "top_k_accuracy" or n_classes > 5]
-    return list(_MAIN_OF_TWO if n_classes == 2 else _MAIN)
+    return available(n_classes, Options()) if everything else main_metrics(n_classes)
 
 
 def print_evaluations(

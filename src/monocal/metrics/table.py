@@ -493,9 +493,8 @@ _ENTRIES = (
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ENTRIES}
 
 # The figures that matter first.
-_MAIN = ["accuracy", "nll", "brier", "ece", "classwise_ece", "aurc"]
-_MAIN_OF_TWO = ["nll", "positive_brier", "positive_ece", "auc"]
-_MAIN_OF_TWO += ["calibration_slope", "calibration_in_the_large"]
+_MAIN = ["accuracy", "nll", "brier", "ece", "classwise_ece", "smooth_ece"]
+_MAIN_OF_TWO = ["nll", "positive_brier", "positive_ece", "auc", "calibration_slope", "calibration_intercept"]
 
 
 def main_metrics(n_classes: int) -> list[str]:
@@ -522,8 +521,8 @@ def available(n_classes: int, options: Options) -> list[str]:
 
 def row_terms(rows: Outcomes) -> dict[str, Floats]:
     """What each row adds to the metrics that are means over rows."""
-    names = [name for name, metric in METRICS.items() if metric.term and not metric.binary]
-    return {name: METRICS[name].term(rows, Options(top_k=1)) for name in names}  # type: ignore[misc]
+    terms = {name: METRICS[name].term for name in available(rows.n_classes, Options(top_k=1))}
+    return {name: term(rows, Options(top_k=1)) for name, term in terms.items() if term}
 
 
 def check_available(names: list[str], n_classes: int) -> None:

@@ -86,6 +86,11 @@ class ReliabilityDisplay(Display[CalibrationCurve]):
         self.smooth: dict[str, SmoothCurve] | None = smooth
         self.by_group = by_group
         self.of_classes = of_classes
+        self.axes = ("confidence", "accuracy")  # what is claimed, and what is kept of it
+        if of_classes:
+            self.axes = ("P(class 1)", "frequency of class 1")
+        if of_classes and by_group is None and any("class" in name for name in curves):
+            self.axes = ("probability of the class", "frequency of the class")
         self.intervals = intervals or {}
 
     @classmethod
@@ -188,15 +193,6 @@ class ReliabilityDisplay(Display[CalibrationCurve]):
                 lines[title] = smooth_reliability_curve(probs, y_true, label=c, **same)
         return cls(curves, lines or None, of_classes=two or classes is not None)
 
-    @property
-    def _axes(self) -> tuple[str, str]:
-        """What is claimed, and what is kept of it."""
-        if not self.of_classes:
-            return "confidence", "accuracy"
-        if self.by_group is None and any("class" in name for name in self.curves):
-            return "probability of the class", "frequency of the class"
-        return "P(class 1)", "frequency of class 1"
-
     def plot(
         self, ax: Any = None, *, overlay: bool | None = None, histogram: bool = True, **kwargs: Any
     ) -> ReliabilityDisplay:
@@ -230,14 +226,14 @@ class ReliabilityDisplay(Display[CalibrationCurve]):
             top.plot([0, 1], [0, 1], color=LINE, linewidth=1, linestyle="--", zorder=1)
             for name in names:
                 self._diagram(top, name, colours[name], alone=len(names) == 1, **kwargs)
-            top.set(xlim=(0, 1), ylim=(0, 1), ylabel=self._axes[1])
+            top.set(xlim=(0, 1), ylim=(0, 1), ylabel=self.axes[1])
             if len(names) == 1:
                 top.set_title(self._title(names[0]), size=top.xaxis.label.get_size())
             tidy(top)
             if histogram:
                 self._histogram(bottom, names, colours, top is tops[0])
             else:
-                top.set_xlabel(self._axes[0])
+                top.set_xlabel(self.axes[0])
         legend(ax, self.figure_, tops[0])
         self.ax_, self.histogram_ax_ = np.array(tops), np.array(bottoms if histogram else [])
         return self
@@ -278,7 +274,7 @@ class ReliabilityDisplay(Display[CalibrationCurve]):
                 p, low, high, color=colour, alpha=0.18, linewidth=0, label="interval of P(class 1)"
             )
         outside = "outside the band" if alone else None
-        tips = np.array([f"{name}, {text}" for text in bins_in_words(curve, self._axes)], dtype=object)
+        tips = np.array([f"{name}, {text}" for text in bins_in_words(curve, self.axes)], dtype=object)
         points(ax, x[~few], y[~few], out[~few], colour, outside, tips[~few], markersize=5)
         points(ax, x[few], y[few], out[few], colour, None, tips[few], markersize=3, alpha=0.45)
 
@@ -292,7 +288,7 @@ class ReliabilityDisplay(Display[CalibrationCurve]):
             style = {"fill": True, "edgecolor": "white"} if len(names) == 1 else {"fill": False}
             ax.stairs(share, curve.edges, color=colours[name], **style)
         label = "share of rows, %" if even else "rows, % per 0.01"
-        ax.set(xlim=(0, 1), xlabel=self._axes[0], ylabel=label if first else "")
+        ax.set(xlim=(0, 1), xlabel=self.axes[0], ylabel=label if first else "")
         if even:
             ax.set_ylim(0, None)
         else:  # narrow bins near 1 are a thousand times as dense

@@ -42,7 +42,7 @@ from .sentences import Verdict, verdict
 from .trial import FOLDS, Judged, Trial, as_set
 
 METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")
-METRICS_OF_TWO = ("nll", "brier", "positive_ece", "accuracy")  # the errors are those of P(class 1)
+METRICS_OF_TWO = ("nll", "positive_brier", "positive_ece", "accuracy")  # the errors are those of P(class 1)
 _ROWS_A_BIN = 10  # of the margin: fewer say nothing
 _DRAWN_ROWS = 5_000_000  # rows drawn for intervals when the number of draws is not given: seconds
 
@@ -413,7 +413,7 @@ def _confidence(both: Both) -> tuple[tuple[float, float], ...]:
 
 def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:
     old, new = (row_terms(Outcomes.of(p, trial.labels)) for p in both)
-    return {name: paired_difference(new[name], old[name], level) for name in METRICS if name in old}
+    return {name: paired_difference(new[name], old[name], level) for name in old}
 
 
 def in_one_order(cal: LogitsSet, test: LogitsSet | None, fitted: Any) -> tuple[LogitsSet, LogitsSet | None]:

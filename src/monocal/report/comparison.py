@@ -42,6 +42,7 @@ from .trial import Judged, TimedTrial, Trial, row_nll
 
 UNCALIBRATED = "uncalibrated"
 METRICS = ("nll", "ece", "brier", "accuracy")
+METRICS_OF_TWO = (*METRICS, "positive_ece", "positive_brier")
 _DRAWN_ROWS = 2_000_000  # of the test whether the ECE rose
 _QUICK = 30_000  # rows times classes
 _WORTH_A_START = 1.0  # seconds left, below which no new process is started, which takes longer
@@ -520,7 +521,7 @@ def _try(
 def _result(
     name: str, keeps: bool, trial: Trial, probs: np.ndarray, n_boot: int, level: float, seed: int
 ) -> MethodResult:
-    names = [*METRICS, *(["positive_ece"] if probs.shape[1] == 2 else [])]
+    names = METRICS_OF_TWO if probs.shape[1] == 2 else METRICS
     evaluation = evaluate(probs, trial.labels, metrics=names, n_boot=n_boot, level=level, seed=seed)
     return MethodResult(
         name, keeps, evaluation, row_nll=row_nll(probs, trial.labels), row_top=probs.argmax(axis=1)

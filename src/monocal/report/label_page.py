@@ -77,13 +77,19 @@ class LabelReport:
     @property
     def verdict(self) -> Verdict:
         """What the page says first."""
-        advice = f"After calibration: {self.after.verdict[0].lower()}{self.after.verdict[1:]}"
         macro = from_to(self.before.macro["nll"], self.after.macro["nll"], number)
         details = f"NLL, mean over labels: {macro}.", "The order of the rows is kept within every label."
-        headline, few = self.before.verdict, min(self.before.rows) < ENOUGH
-        if few and not self.before.off:
+        headline, name = self.before.verdict, type(self.calibrator).__name__
+        off, left = len(self.before.off), len(self.after.off)
+        if off:
+            state, advice = "bad", f"Use {name}" if left < off else f"{name} does not help here"
+        elif min(self.before.rows) < ENOUGH:
+            state, advice = "few", f"If calibration is wanted before there are more rows, use {name}"
             headline = f"Too few rows to say: {headline[0].lower()}{headline[1:]}"
-        return Verdict("bad" if self.before.off else "few" if few else "good", headline, advice, details)
+        else:
+            state, advice = "good", f"No calibration is needed; if one is wanted, use {name}"
+        after = f"{self.after.verdict[0].lower()}{self.after.verdict[1:]}"
+        return Verdict(state, headline, f"{advice}. After it, {after}", details)
 
     def to_html(self) -> str:
         """The page: one text, no network."""
@@ -97,7 +103,10 @@ class LabelReport:
             intro=f"{count(self.cal.n_samples)} rows to calibrate on, {self.cal.n_classes} labels. {self.judged_how}",
             cards=self._cards(),
             picture=self._picture(),
-            about=["All entries of all labels together; the table below has each label."],
+            about=[
+                "The picture has all entries of all labels together, in bins of equal width; the table below has each label, "
+                "with ECEs in bins of equal mass."
+            ],
             file=file_to_save(self.saved, name),
             code=code,
             sections=[self._table(), self._origin()],
@@ -127,6 +136,7 @@ class LabelReport:
             for side, p in zip(("before", "after"), self.probabilities, strict=True)
         }
         display = ReliabilityDisplay(curves, of_classes=True)
+        display.axes = "P(label)", "frequency of the label"
         return svg(display, "Reliability diagram of all labels, before and after", overlay=True)
 
     def _table(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ _NAMES = {
     "brier": "Brier score",
     "ece": "ECE",
     "positive_ece": "ECE of P(class 1)",
+    "positive_brier": "Brier score of P(class 1)",
     "adaptive_ece": "ECE, bins of equal mass",
     "classwise_ece": "class-wise ECE",
     "accuracy": "accuracy",
@@ -156,8 +157,8 @@ def _metrics(report: Report, two: bool) -> dict[str, Any]:
     level = report.before.evaluation.level
     note = (
         f"Lower is better, except accuracy. Below each value: its {100 * level:g} % interval. Noise makes an error larger; the "
-        "low end takes it back, and is 0 where a perfectly calibrated model could show the value. The last column is a paired "
-        "test for NLL, Brier score and accuracy; of an error it says only which value is lower."
+        "low end takes it back and may be 0. The last column is a paired test for NLL, Brier score and accuracy; of an error it "
+        "says only which value is lower."
     )
     estimates = [
         side.evaluation[name] for side in (report.before, report.after) for name in side.evaluation.estimates

@@ -580,4 +580,4 @@ def groups_in_words(before: GroupEvaluation, after: GroupEvaluation) -> list[str
 
 def shown_as(name: str) -> Callable[[float], str]:
     """How the values of a metric are written: scores with four decimals, shares in per cent."""
-    return number if name in ("nll", "brier") else percent
+    return number if name in ("nll", "brier", "positive_brier") else percent
