@@ -357,14 +357,22 @@ class PriceOfOrder:
         return self.nll.gained or self.accuracy.gained
 
     def __str__(self) -> str:
+        return self.in_words()
+
+    def in_words(self, keeping: str = "", free: str = "", order: str = "order") -> str:
+        """The result in a sentence, with the names of both methods, and which order is kept."""
         if not (self.costs or self.gains):
-            return f"Keeping the order costs nothing that could be measured here{self._difference()}."
+            between = keeping and f" between {keeping} and {free}"
+            return (
+                f"Keeping the {order} costs nothing that could be measured here{self._difference(between)}."
+            )
         words = [self._cost(self.nll), self._cost(self.accuracy)]
         words.sort(key=lambda one: not one.startswith("costs" if self.costs else "gains"))
         joint = "and" if self.costs == (not self.gains) else "but"
-        text = f"Keeping the order {words[0]} {joint} {words[1]}".replace(" and costs ", " and ")
+        text = f"Keeping the {order} {words[0]} {joint} {words[1]}".replace(" and costs ", " and ")
         moved = f"{count(self.moved)} of {count(self.n_rows)} top classes move"
-        right = f", {count(self.right_before)} of them right before and {count(self.right_after)} after"
+        before, after = (f"with {keeping}", f"with {free}") if keeping else ("before", "after")
+        right = f", {count(self.right_before)} of them right {before} and {count(self.right_after)} {after}"
         return f"{text.replace(' and gains ', ' and ')} here: {moved}{right if self.moved else ''}."
 
     def _cost(self, one: Price) -> str:
@@ -380,7 +388,7 @@ class PriceOfOrder:
             return f"{verb} infinite NLL"
         return f"{verb} {with_interval(abs(one.value), low, high, self.level, 'NLL')}"
 
-    def _difference(self) -> str:
+    def _difference(self, between: str) -> str:
         """The differences where no cost was measured."""
         if not np.isfinite([self.nll.low, self.nll.high]).all():
             return ""
@@ -389,7 +397,7 @@ class PriceOfOrder:
         nll = with_interval(self.nll.value, self.nll.low, self.nll.high, self.level)
         by = self.accuracy.value
         accuracy = f"{'lower' if by > 0 else 'higher'} by {points(by)}" if by else "the same"
-        return f": NLL differs by {nll}, accuracy is {accuracy}"
+        return f": NLL differs by {nll}{between}, accuracy is {accuracy}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON, which knows no infinity."""

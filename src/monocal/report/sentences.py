@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import norm
 
-from ..metrics import Floor, GroupEvaluation, OrderAudit, PriceOfOrder
+from ..metrics import Floor, GroupEvaluation, OrderAudit
 from ..metrics.differences import NEGLIGIBLE, Difference
 from ..metrics.units import (
     about,
@@ -346,32 +346,6 @@ def rows_to_see_a_change(methods: MethodComparison) -> str:
     return f"About {about(needed)} rows would tell whether calibration changes anything."
 
 
-def price_in_words(price: PriceOfOrder, keeping: str, free: str, order: str = "order") -> str:
-    """What the best method that keeps the order (of two classes the ranking) loses to the best that may change it."""
-    nll, accuracy = price.nll, price.accuracy
-    if not (math.isfinite(nll.low) and math.isfinite(nll.high)):
-        return f"What keeping the {order} costs cannot be said: {keeping} or {free} gives a label no probability at all."
-    if not price.costs:
-        if nll.high < 0:
-            by = with_interval(-nll.value, -nll.high, -nll.low, price.level)
-            return f"Keeping the {order} costs nothing: the NLL of {keeping} is lower than that of {free} by {by}."
-        if price.moved == 0 and max(abs(nll.low), abs(nll.high)) < 1e-6:
-            return f"Keeping the {order} costs nothing: {keeping} and {free} give the same probabilities."
-        by = with_interval(nll.value, nll.low, nll.high, price.level)
-        return (
-            f"No price of keeping the {order} can be measured: NLL of {keeping} less that of {free} is {by}."
-        )
-    costs = []
-    if nll.measured:
-        costs.append(with_interval(nll.value, nll.low, nll.high, price.level, "NLL"))
-    if accuracy.measured:
-        low, high = (number(100 * end, 1) for end in (accuracy.low, accuracy.high))
-        costs.append(f"{points(accuracy.value)} of accuracy ({low} to {high})")
-    moved = f"the top class changes in {count(price.moved)} of {counted_rows(price.n_rows)}"
-    right = f", {count(price.right_before)} of them right with {keeping} and {count(price.right_after)} with {free}"
-    return f"Keeping the {order} costs {' and '.join(costs)}: {moved}{right if price.moved else ''}."
-
-
 def price(methods: MethodComparison) -> str:
     """What keeping the order costs, and the method to use where it may change."""
     best_free = methods.price
@@ -379,7 +353,7 @@ def price(methods: MethodComparison) -> str:
     if best_free is None or best is None:
         return ""
     order = "ranking of the rows" if methods.two else "order"
-    text = price_in_words(best_free[1], best.name, best_free[0], order)
+    text = best_free[1].in_words(best.name, best_free[0], order)
     free = methods.recommended_free
     recommended = methods.recommended or ""
     if free is None or (recommended in methods and not methods[recommended].keeps_order):
