@@ -2,6 +2,6 @@
 
     python -m fuzz --seed 0 --rows 10_000_000        (`make fuzz`)
 
-`draws` makes a case from a seed (a calibrator, its calibration set, batches of hostile `row_kinds`), `engines` runs it,
+`draws` makes a case from a seed (a calibrator, its calibration set, batches of hostile `row_kinds`), `engines` predicts,
 `checks` compares the results with the promises and with the `oracle`.
 """

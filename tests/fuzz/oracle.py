@@ -43,9 +43,11 @@ def _grid(eps: float) -> float:
 
 def expected(calibrator: Any, logits: np.ndarray, single: bool) -> Expected | None:
     """What ``predict_proba`` should give for logits (n, m) of doubles; None where the oracle does not know the method."""
-    find = _METHODS.get(type(calibrator).__name__)
-    result = None if find is None else find(calibrator, logits, single)
-    if result is None or calibrator.input == "logits":
+    method = _METHODS.get(type(calibrator).__name__)
+    if method is None:
+        return None
+    result = method(calibrator, logits, single)
+    if calibrator.input == "logits":
         return result
     # A logarithm is rounded as well, and a weight makes more of that; what it makes equal may change its rank.
     blur = 128 * float(np.finfo(np.float32).eps) if single else 1024 * float(np.finfo(np.float64).eps)
@@ -61,7 +63,7 @@ def _steepness(calibrator: Any) -> float:
         return float(calibrator.coefficients_[0].sum())
     if hasattr(calibrator, "temperature_"):
         return 1.0 / float(calibrator.temperature_)
-    return float(np.max(getattr(calibrator, "weights_", 1.0)))
+    return float(np.max(calibrator.weights_))
 
 
 def logits_of(calibrator: Any, values: np.ndarray) -> np.ndarray:
@@ -186,7 +188,7 @@ def _temperature(calibrator: Any, logits: np.ndarray, single: bool) -> Expected:
     rows = _sorted(logits, logits.shape[1], single)
     # One weight for all: only depths matter, and of those only what the exponential does not swallow.
     flat = _ranked(rows, np.full((1, 1), 1.0 / calibrator.temperature_), np.zeros((1, 1)))
-    return Expected(flat.by_logit, flat.by_depth, np.full((len(logits), 1), _grid(rows.eps)))
+    return replace(flat, tolerance=np.full((len(logits), 1), _grid(rows.eps)))
 
 
 def _mcct(calibrator: Any, logits: np.ndarray, single: bool) -> Expected:
@@ -251,56 +253,11 @@ def _statistic(which: str | Callable[[Any], Any], rows: _Row, r: int) -> tuple[n
     raise ValueError(which)
 
 
-# Mixtures and lines.
-
-
-def _tempered(logits: np.ndarray, temperature: float) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        depth = logits / temperature - logits.max(axis=1, keepdims=True) / temperature
-    return _softmax(depth, logits > -np.inf)
-
-
-def _ensemble(calibrator: Any, logits: np.ndarray, single: bool) -> Expected:
-    with np.errstate(over="ignore"):
-        depth = np.maximum(logits - logits.max(axis=1, keepdims=True), -1e300)
-    depth = np.where(logits > -np.inf, depth, -np.inf)
-    on = logits > -np.inf
-    parts = (
-        _tempered(depth, calibrator.temperature_),
-        _tempered(depth, 1.0),
-        on / on.sum(axis=1, keepdims=True),
-    )
-    p = sum(w * part for w, part in zip(calibrator.weights_, parts, strict=True))
-    eps = float(np.finfo(np.float32 if single else np.float64).eps)
-    return Expected(p, p, np.full((len(p), 1), _grid(eps)))
-
-
-def _isotonic(calibrator: Any, logits: np.ndarray, single: bool) -> Expected | None:
-    """The line may be steep, so it is read at both ends of what rounding may make of a probability."""
-    if calibrator.mode != "multiclass":
-        return None
-    with np.errstate(over="ignore"):
-        depth = np.maximum(logits - logits.max(axis=1, keepdims=True), -1e300)
-    p = _tempered(np.where(logits > -np.inf, depth, -np.inf), 1.0)
-    on = logits > -np.inf
-    low, middle, high = (
-        np.where(on, np.interp(p * (1 + side), calibrator.knots_[0], calibrator.values_[0]) + 1e-9 * p, 0.0)
-        for side in (-1e-12, 0.0, 1e-12)
-    )
-    total = middle.sum(axis=1, keepdims=True)
-    empty = total <= 0
-    q = np.where(empty, p, middle / np.where(empty, 1.0, total))
-    spread = (high - low).sum(axis=1, keepdims=True) / np.where(empty, 1.0, total)
-    return Expected(q, q, 4 * spread + 1e-6 * (total < 1e-6) + 1e-9)
-
-
-_METHODS: dict[str, Callable[[Any, np.ndarray, bool], Expected | None]] = {
+_METHODS: dict[str, Callable[[Any, np.ndarray, bool], Expected]] = {
     "TemperatureScaling": _temperature,
     "MCCT": _mcct,
     "MCCTInverse": _mcct,
     "ConditionalMCCT": _conditional,
-    "EnsembleTemperatureScaling": _ensemble,
-    "IsotonicCalibration": _isotonic,
 }
 
 
