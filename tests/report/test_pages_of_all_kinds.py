@@ -183,6 +183,8 @@ def test_groups_that_differ_are_the_context_of_the_method():
     assert halved.verdict.advice.startswith(
         "No method is recommended for all groups: conditional MCCT with context"
     )
+    assert "No calibrator is recommended here" in halved.to_html()
+    assert "No calibrator is recommended" not in report.to_html()
     alike = collect((rows.values, rows.labels), groups=groups, methods=methods_of(4), n_boot=5)
     assert not alike.context
     assert alike.shown == "conditional MCCT"
@@ -227,6 +229,16 @@ def test_no_group_that_is_off_stands_below_the_word_trustworthy():
     assert report.verdict.headline.startswith(
         "Trustworthy on average, but 2 of 2 groups are off beyond chance"
     )
+
+
+def test_an_impossible_label_is_no_chance():
+    """Calibrated, but one probability is 0 that is not."""
+    rows = synthetic(400, 3, overconfidence=1.0)
+    p = softmax(rows.values, axis=1)
+    p[5] = np.where(np.arange(3) == rows.labels[5], 0.0, 0.5)
+    report = collect((p, rows.labels), kind="probabilities", methods=False, n_boot=5)
+    assert not report.before.floor.more_than_chance
+    assert report.verdict.headline == "Not trustworthy as it is: it gives a label no probability at all."
 
 
 def test_where_the_order_is_the_obstacle_the_verdict_says_so_first():

@@ -107,6 +107,7 @@ class LabelReport:
                 "The picture has all entries of all labels together, in bins of equal width; the table below has each label, "
                 "with ECEs in bins of equal mass."
             ],
+            caution="",
             file=file_to_save(self.saved, name),
             code=code,
             sections=[self._table(), self._origin()],

@@ -22,6 +22,7 @@ from ..plots import (
 from ..plots.svg import to_svg
 from . import sentences as say
 from .collect import METRICS, METRICS_OF_TWO, Report
+from .sentences import UNCALIBRATED
 
 _MOST_EMBEDDED = 4_000_000  # characters of a calibrator file within the page
 _MOST_GROUPS = 12
@@ -39,13 +40,15 @@ _NAMES = {
 
 def page(report: Report) -> str:
     """The whole report."""
-    two = report.n_classes == 2
+    two, methods = report.n_classes == 2, report.methods
+    vetoed = methods is not None and methods.asked is None and methods.recommended == UNCALIBRATED
     return render(
         report,
         intro=f"{count(report.n_cal)} rows to calibrate on, {count(report.n_classes)} classes. {report.judged_how}",
         cards=_cards(report, two),
         picture=_reliability(report, two),
         about=_about(report, two),
+        caution="No calibrator is recommended here. This is the one that was judged:" if vetoed else "",
         file=file_to_save(report.saved, report.shown),
         code=_code(report),
         sections=[part for make in _SECTIONS if (part := make(report, two))],

@@ -421,10 +421,14 @@ def verdict(report: Report) -> Verdict:
     two = report.n_classes == 2
     before, after = report.before, report.after
     state, headline = trust(before.curve, before.floor, report.changes["nll"], two)
-    off = [one["before"].verdict for one in report.groups if one["before"].off.any()]
-    if off and not before.floor.more_than_chance and state != "few":
-        state, headline = "fair", f"Trustworthy on average, but {off[-1][0].lower()}{off[-1][1:]}"
     nll = before.evaluation["nll"].value, after.evaluation["nll"].value
+    off = [
+        one["before"].verdict for one in report.groups if one["before"].off.any() and len(one["before"]) > 1
+    ]
+    if math.isinf(nll[0]) and state != "bad":
+        state, headline = "bad", "Not trustworthy as it is: it gives a label no probability at all."
+    elif off and not before.floor.more_than_chance and state != "few":
+        state, headline = "fair", f"Trustworthy on average, but {off[-1][0].lower()}{off[-1][1:]}"
     ece = before.curve.ece, after.curve.ece
     details = [outcome(report.shown, ece, nll, report.changes["nll"], after.floor, report.n_judged)]
     methods = report.methods
