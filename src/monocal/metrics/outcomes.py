@@ -102,20 +102,19 @@ def _check_one_column(probs: Any, y: Any, names: tuple[str, str], ignore_index: 
         )
 
 
-def _warn_of_other_names(last: Any, labels: Any, numbers: Any, name: str) -> None:
+def _warn_of_other_names(rows: Any, labels: Any, numbers: Any, name: str) -> None:
     """Warn where labels are two names and probabilities of the second are larger in rows of the first."""
-    if numbers is labels or np.shape(numbers) != last.shape:
+    if numbers is labels or np.shape(numbers) != (len(rows),) or not isinstance(rows, np.ndarray):
         return
     names = np.asarray(to_numpy(as_array(labels)))
-    words = np.unique(names.astype(str))
-    if (
-        names.dtype.kind in "OUST"
-        and len(words) == 2
-        and last[numbers == 0].mean() > last[numbers == 1].mean()
-    ):
+    words = np.unique(names.astype(str)) if names.dtype.kind in "OUST" else ()
+    if len(words) != 2:
+        return
+    if rows[numbers == 0, -1].mean() > rows[numbers == 1, -1].mean():
+        first, second = map(str, words)
         warn(
-            f"{name}: names are taken in alphabetical order, so that P(class 1) is that of {str(words[1])!r}, but it is larger "
-            f"in rows of {str(words[0])!r}. If it is of {str(words[0])!r}, pass {name} == {str(words[0])!r}."
+            f"{name}: names are taken in alphabetical order, so that P(class 1) is that of {second!r}, but it is larger in rows "
+            f"of {first!r}. If it is of {first!r}, pass {name} == {first!r}."
         )
 
 
@@ -224,7 +223,7 @@ class Outcomes:
         n, m = flat.rows.shape
         y = read_labels(flat.column(labels, names[1], names[0]), m, names[1], layout.ignore_index)
         _check_one_column(probs, y, names, layout.ignore_index)
-        _warn_of_other_names(flat.rows[:, -1], labels, y, names[1])
+        _warn_of_other_names(flat.rows, labels, y, names[1])
         w = flat.column(sample_weight, "sample_weight", names[0])
         y, w, ignored = ignored_rows(y, w, n, layout.ignore_index)
         y = check_labels(y, flat.rows, names[1], rows=names[0])
