@@ -424,7 +424,10 @@ def main() -> None:
         print(pages.table(["NLL", *methods], rows) + "\n")
     if options.rows:
         quick = {name: fit for name, fit in methods.items() if "MCCT" not in name or name == "BinaryMCCT"}
-        print(few_rows(sets, quick, options.rows, options.draws) + "\n")
+        few = few_rows(sets, quick, options.rows, options.draws)
+        print(few + "\n")
+        if options.docs:
+            pages.write_into(PAGE, "rows", few)
     print(groups_and_second_scores(sets) + "\n")
     if options.coverage:
         print(coverage())

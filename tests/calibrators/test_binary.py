@@ -455,10 +455,20 @@ def test_a_score_that_ranks_the_wrong_way_round_warns():
 
 
 def test_constant_scores_give_the_base_rate():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        cal = mc.BinaryMCCT(input="scores").fit(np.full(400, 0.1), np.arange(400) % 4 == 0)
-    assert cal.predict_proba([-0.9, 0.1, 1.1]) == pytest.approx([0.25] * 3, abs=0.01)
+    for name, constant in (("scores", 0.1), ("logits", -1.0), ("probabilities", 0.25)):
+        with pytest.warns(UserWarning, match="or not at all"):
+            cal = mc.BinaryMCCT(input=name).fit(np.full(400, constant), np.arange(400) % 4 == 0)
+        assert cal.predict_proba([constant]) == pytest.approx([0.25], abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["logits", "probabilities"])
+def test_a_few_nearly_certain_rows_say_little_of_uncertain_ones(name):
+    odds = np.append(np.linspace(10, 16, 19), 4.6)  # the only error is the least certain answer
+    right = np.append(np.ones(19, dtype=int), 0)
+    scores, uncertain = (odds, 1.0) if name == "logits" else (expit(odds), expit(1.0))
+    cal = mc.BinaryMCCT(input=name).fit(scores, right)
+    assert 0.1 < cal.predict_proba([uncertain])[0] < 0.7
+    assert 0.9 < cal.predict_proba(scores).mean() < 0.98
 
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-8, 1e8, 1e300])

@@ -11,14 +11,15 @@ ramp enters where its gradient passes 1.2 standard errors, at any number of rows
 
 The targets ``t`` exchange ``k / (k + 4)`` rows between the classes, ``k`` being the rows of the rarer one, which keeps the base
 rate. Then 8 rows labelled by the classifier itself are added: at its best temperature, and the more nats a free intercept gains
-over the zero of the classifier, with that intercept instead.
+over the zero of the classifier, with that intercept instead. One more row is undecided (t = 1/2) at zero log-odds, times the
+likelihood ratio of that zero and a free intercept: a few rows of which all but one are nearly certain would ask for a steep line,
+which is far off for the uncertain rows that are not among them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 from scipy.special import expit, xlogy
@@ -40,6 +41,8 @@ _SPANS = (2, 4, 8)
 _DOUBT = 4.0
 # Information of a ramp that counts as its own at least, as a part of what the intercept leaves.
 _LEAST_OWN = 1e-3
+# Weight of the undecided row for each prior row.
+_UNDECIDED = 1 / 8
 # Steps of Newton's method for a line.
 _MOST_STEPS = 60
 # Strength of the penalty where all values of a score are knots, by cross-validation on stated confidences.
@@ -196,8 +199,9 @@ def _soft_targets(labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 def _with_prior(
     v: np.ndarray, targets: np.ndarray, weight: np.ndarray, prior_rows: float, input: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Targets mixed with the probabilities of the classifier itself, and the likeliest line without these.
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Targets mixed with the probabilities of the classifier itself, the likeliest line without these, and the weight of the
+    undecided row.
 
     They are taken at its best temperature, which for log-odds is at least 1; and as far as its zero is wrong by more than chance,
     with the intercept that keeps the base rate.
@@ -213,7 +217,8 @@ def _with_prior(
     _, slope, loss = _fit_line(v / size, targets, share, (0.0, 0.0), (False, True), ridge=1e-6 / total)
     if slope < 0:
         slope, loss = 0.0, float(np.log(2.0))
-    trust = float(np.exp(-max(total * (loss - line_loss) - _DOUBT, 0.0)))
+    against = max(total * (loss - line_loss), 0.0)
+    trust = float(np.exp(-max(against - _DOUBT, 0.0)))
     prior = trust * expit(min(slope, steepest) / size * v)
     if trust < 1.0:
         level, slope = line[0], min(line[1], steepest * sd / size)
@@ -221,7 +226,8 @@ def _with_prior(
             level, *_ = _fit_line(z, targets, share, (level, slope), (True, False))
         prior = prior + (1.0 - trust) * expit(level + slope * z)
     part = prior_rows / (total + prior_rows)
-    return (1.0 - part) * targets + part * prior, line
+    undecided = 0.0 if input == "scores" else _UNDECIDED * prior_rows * float(np.exp(-against))
+    return (1.0 - part) * targets + part * prior, line, undecided
 
 
 @dataclass(frozen=True)
@@ -229,7 +235,8 @@ class Score:
     """One score made ready: ``z = (x - mean) / sd`` (n,), intercept and slope of the ``line`` alone, knots (K,) in the unit of
     ``z``, and the two knots ``low`` and ``high`` of each ramp.
 
-    ``strength`` is that of the penalty, less where a score has few values, each with many rows.
+    ``strength`` is that of the penalty, less where a score has few values, each with many rows; ``zero`` (1,) is where the
+    classifier is undecided.
     """
 
     z: np.ndarray
@@ -241,6 +248,7 @@ class Score:
     softness: float = 0.0
     mean: float = 0.0
     sd: float = 1.0
+    zero: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
     def of(
@@ -251,19 +259,22 @@ class Score:
         weight: np.ndarray,
         input: str,
         start: np.ndarray | None,
+        undecided: float,
     ) -> Score:
         """Of the softness whose line is the likeliest; ``start`` is where the search for the line begins."""
         total = float(weight.sum())
+        with_zero = np.append(targets, 0.5), np.append(weight, undecided) / (total + undecided)
         lines = []
         for softness in _SOFTNESS[input]:
             z, mean, sd = _standardised(softened(v, input, softness), weight / total)
-            line, loss = _rising_line(z, targets, weight / total, start)
-            lines.append((loss, z, line, (softness, mean, sd)))
-        _, z, line, unit = min(lines, key=lambda one: one[0])
+            zero = (softened(np.zeros(1), input, softness) - mean) / sd
+            line, loss = _rising_line(np.append(z, zero), *with_zero, start)
+            lines.append((loss, z, line, (softness, mean, sd), zero))
+        _, z, line, unit, zero = min(lines, key=lambda one: one[0])
         positive = float(weight @ labels)
         rarer = min(positive, total - positive)
         intervals = int(np.clip(INTERVALS * (rarer / _FEW_ROWS) ** (1 / 3), INTERVALS, _MOST_INTERVALS))
-        return cls.at_quantiles(z, weight / total, line, intervals, _FEW_VALUES, unit)
+        return replace(cls.at_quantiles(z, weight / total, line, intervals, _FEW_VALUES, unit), zero=zero)
 
     @classmethod
     def at_quantiles(
@@ -337,7 +348,7 @@ class RampFit:
 
     At the rows, by the whole fit: hat functions of the knots (n, K), residuals and Fisher information (n,), both weighted. The
     ``extra`` columns (n, G), their ridge (G,), their coefficients ``effects`` (G,), and the variances of these. ``at_bound``
-    says whether the line alone of some score has its slope at the lower bound.
+    says whether some score is constant, or its line alone has its slope at the lower bound.
     """
 
     maps: tuple[ScoreMap, ...]
@@ -374,6 +385,7 @@ class RampProblem:
     shrinkage: float
     tol: float
     max_iter: int
+    undecided: float = 0.0
 
     @classmethod
     def of(
@@ -383,14 +395,16 @@ class RampProblem:
         weight: np.ndarray,
         input: str,
         prior_rows: float,
-        *rest: Any,
+        shrinkage: float,
+        tol: float,
+        max_iter: int,
     ) -> RampProblem:
-        """``columns`` are scores, or log-odds of probabilities; labels are 0 and 1; ``rest`` are shrinkage, tol, max_iter."""
-        targets, start = _soft_targets(labels, weight), None
+        """``columns`` are scores, or log-odds of probabilities; labels are 0 and 1."""
+        targets, start, undecided = _soft_targets(labels, weight), None, 0.0
         if len(columns) == 1:
-            targets, start = _with_prior(columns[0], targets, weight, prior_rows, input)
-        scores = [Score.of(v, targets, labels, weight, input, start) for v in columns]
-        return cls(scores, labels, targets, weight, input, *rest)
+            targets, start, undecided = _with_prior(columns[0], targets, weight, prior_rows, input)
+        scores = [Score.of(v, targets, labels, weight, input, start, undecided) for v in columns]
+        return cls(scores, labels, targets, weight, input, shrinkage, tol, max_iter, undecided)
 
     def fit(
         self,
@@ -404,17 +418,13 @@ class RampProblem:
         and slope: with ``C`` upper triangular and ``C C'`` the covariance, ``(a, b) = C e`` turns it into a ridge around
         ``C^-1 mean``, and leaves the bound of the slope a bound of one coefficient. It counts like one row.
         """
-        total = float(self.weight.sum()) + (prior is not None)
-        share = self.weight / total
-        extra = np.zeros((len(share), 0)) if extra is None else extra
-        # A ramp is linear between knots, so its values there give those at the rows.
+        n = len(self.weight)
+        extra = np.zeros((n, 0)) if extra is None else extra
         hats = [knot_weights(score.z, score.knots) for score in self.scores]
-        blocks = [
-            np.column_stack([score.z, hat @ score.columns(score.knots)[:, 1:]])
-            for score, hat in zip(self.scores, hats, strict=True)
-        ]
-        design = np.column_stack([np.ones(len(share)), *blocks, extra])
-        ends = np.cumsum([1, *(block.shape[1] for block in blocks)])
+        design, targets, weight = self._rows(hats, extra)
+        total = float(weight.sum()) + (prior is not None)
+        share = weight / total
+        ends = np.cumsum([1, *(1 + len(score.low) for score in self.scores)])
         lines, effects = ends[:-1], np.arange(ends[-1], design.shape[1])
         base = np.concatenate([[0], lines, effects])
         lower, ridges, penalty, start = np.zeros((4, design.shape[1]))
@@ -430,13 +440,13 @@ class RampProblem:
             start[:2] = np.maximum(np.linalg.solve(factor, start[:2]), lower[:2])
         if len(base) > 2 or prior is not None:
             line = LogisticCone(
-                design[:, base], self.targets, share, lower[base], penalty[base], ridges[base], start[base]
+                design[:, base], targets, share, lower[base], penalty[base], ridges[base], start[base]
             )
             start[base] = minimize(line, tol=min(self.tol / 10, 1e-7)).coefficients
-        units = self._units(design, base, start[base], total * ridges[base])
+        units = _units(design, weight, base, start[base], total * ridges[base])
         for score, at, end in zip(self.scores, lines, ends[1:], strict=True):
             units[at:end] *= self.shrinkage * score.strength
-        cone = LogisticCone(design, self.targets, share, lower, penalty + units / total, ridges, start)
+        cone = LogisticCone(design, targets, share, lower, penalty + units / total, ridges, start)
         solution = minimize(cone, tol=self.tol, max_iter=self.max_iter, gap_tol=100.0 * self.tol)
         c = solution.coefficients.copy()
         c[:2] = factor @ c[:2]
@@ -446,26 +456,47 @@ class RampProblem:
             for i, (score, at, end) in enumerate(zip(self.scores, lines, ends[1:], strict=True))
         )
         p = expit(design @ solution.coefficients)
-        information, variance = self.weight * p * (1.0 - p), np.zeros(0)
+        information, variance = weight * p * (1.0 - p), np.zeros(0)
         if len(effects):  # the precision of every ramp counts, whether it is used or not
             precision = (design.T * information) @ design
             precision[np.diag_indices(len(c))] += units**2 + total * ridges + 1e-6
             variance = np.diag(np.linalg.inv(precision))[effects]
-        at_bound = any(score.line[1] <= LEAST_SLOPE for score in self.scores)
-        at_rows = np.concatenate(hats, axis=1), self.weight * (self.labels - p), information
+        at_bound = any(score.line[1] <= LEAST_SLOPE or not score.z.any() for score in self.scores)
+        at_rows = np.concatenate(hats, axis=1), self.weight * (self.labels - p[:n]), information[:n]
         return RampFit(
             maps, solution, at_bound, *at_rows, extra, total * ridges[effects], c[effects], variance
         )
 
-    def _units(self, design: np.ndarray, base: np.ndarray, at: np.ndarray, ridge: np.ndarray) -> np.ndarray:
-        """Root of the Fisher information of each ramp that the ``base`` columns, with coefficients ``at``, leave unexplained."""
-        p = expit(design[:, base] @ at)
-        information = np.maximum(self.weight * p * (1.0 - p), 1e-200)
-        weighted = design[:, base].T * information
-        inner = weighted @ design[:, base] + np.diag(ridge + 1e-9)
-        cross, total = weighted @ design, information @ design**2
-        without_level = total - (information @ design) ** 2 / information.sum()
-        left = total - (cross * np.linalg.solve(inner, cross)).sum(axis=0)
-        units = np.sqrt(np.maximum(np.maximum(left, _LEAST_OWN * without_level), 1e-12))
-        units[base] = 0.0
-        return units
+    def _rows(self, hats: list[np.ndarray], extra: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The design, targets and weights of all rows, the undecided one the last."""
+        # A ramp is linear between knots, so its values there give those at the rows.
+        blocks = [
+            np.column_stack([score.z, hat @ score.columns(score.knots)[:, 1:]])
+            for score, hat in zip(self.scores, hats, strict=True)
+        ]
+        design = np.column_stack([np.ones(len(extra)), *blocks, extra])
+        if not self.undecided:
+            return design, self.targets, self.weight
+        zero = self.scores[0].columns(self.scores[0].zero)
+        last = np.column_stack([np.ones(1), zero, np.zeros((1, extra.shape[1]))])
+        return (
+            np.concatenate([design, last]),
+            np.append(self.targets, 0.5),
+            np.append(self.weight, self.undecided),
+        )
+
+
+def _units(
+    design: np.ndarray, weight: np.ndarray, base: np.ndarray, at: np.ndarray, ridge: np.ndarray
+) -> np.ndarray:
+    """Root of the Fisher information of each ramp that the ``base`` columns, with coefficients ``at``, leave unexplained."""
+    p = expit(design[:, base] @ at)
+    information = np.maximum(weight * p * (1.0 - p), 1e-200)
+    weighted = design[:, base].T * information
+    inner = weighted @ design[:, base] + np.diag(ridge + 1e-9)
+    cross, total = weighted @ design, information @ design**2
+    without_level = total - (information @ design) ** 2 / information.sum()
+    left = total - (cross * np.linalg.solve(inner, cross)).sum(axis=0)
+    units = np.sqrt(np.maximum(np.maximum(left, _LEAST_OWN * without_level), 1e-12))
+    units[base] = 0.0
+    return units
