@@ -219,7 +219,7 @@ def test_what_never_ends_is_no_calibrator(tmp_path):
         [*command, str(tmp_path / "x.npy"), "-o", str(tmp_path / "p.npy")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 1

@@ -85,7 +85,7 @@ def test_it_ends_with_its_parent() -> None:
         assert parent.stdout is not None
         process = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-    assert psutil.wait_procs([process], timeout=120)[1] == []
+    assert psutil.wait_procs([process], timeout=600)[1] == []
 
 
 @pytest.mark.parametrize("limit", [0.05, 0.5, 1.5])

@@ -101,7 +101,7 @@ def test_the_command_and_its_refusals(small_sets, tmp_path):
     def run(*arguments):
         command = [sys.executable, "-m", "experiments.reproduce", "--quick", "--jobs=1"]
         command += map(str, arguments)
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
     out = tmp_path / "out"
     done = run("--data", small_sets / "few_classes.npz", "--out", out, "--methods", "uncalibrated,ts")

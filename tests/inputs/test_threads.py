@@ -17,8 +17,13 @@ from monocal.data import synthetic
 from monocal.parallel import parallel_map, parallel_sum, run_parallel
 
 
-@pytest.fixture(params=["2", "5"], autouse=True)
-def threads(request, monkeypatch):
+@pytest.fixture(autouse=True)
+def several_threads(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+
+
+@pytest.fixture(params=["2", "5"])
+def threads(request, several_threads, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", request.param)
     return int(request.param)
 
@@ -158,8 +163,9 @@ def test_an_interrupt_while_the_caller_waits_leaves_no_thread_at_work():
             other_began.wait(30)
             return
         other_began.set()
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        time.sleep(0.5)
+        time.sleep(0.1)  # by then the caller waits
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.4)
         done.append(i)
 
     def until_another_thread_has_come_in_time():
@@ -201,7 +207,7 @@ here = fit()  # the parent's threads wait now; a child has none of them
 child = os.fork()
 if child:
     raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-barrier = threading.Barrier(2, timeout=30)
+barrier = threading.Barrier(2, timeout=300)
 both = parallel_map(lambda i: (barrier.wait() >= 0) and i, range(2)) == [0, 1]
 os._exit(not (both and fit() == here))
 """
@@ -209,7 +215,7 @@ os._exit(not (both and fit() == here))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_child_has_threads_of_its_own():
-    done = subprocess.run([sys.executable, "-c", AFTER_A_FORK], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", AFTER_A_FORK], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 
@@ -224,7 +230,7 @@ threading.Thread(target=lambda: print(sum(parallel_map(lambda i: i, range(300)))
 
 
 def test_the_interpreter_ends_while_threads_wait():
-    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert sorted(map(int, done.stdout.split())) == [4950, 19900, 44850]
     assert not done.stderr
