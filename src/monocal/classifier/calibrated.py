@@ -1,6 +1,6 @@
 """Calibrate a scikit-learn classifier: scores it has not been trained on, one calibrator on all of them, one model to ship.
 
-    fold by fold      scores_i = model trained without fold(i), at X_i       (out of fold: honest)
+    fold by fold      scores_i = model trained without fold(i), at X_i       (out of fold)
     all at once       calibrator_ = fit(scores, y),    estimator_ = fit(X, y)
     predict_proba     calibrator_.predict_proba(scores of estimator_)
 
@@ -117,7 +117,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     A binary ``decision_function`` d becomes the logits (0, d): for logistic regression these are its logits. SVC and NuSVC with
     ``decision_function_shape="ovo"`` are asked for the scores of classes that "ovr" gives. Decision values of which the largest
     and the smallest of a row usually differ by more than 1,024, or by less than 1/1,024, are multiplied by a power of two,
-    ``calibrated_classifiers_[0].scale``, before ``calibrator_`` sees them.
+    ``calibrated_classifiers_[0].scale``, before they reach ``calibrator_``.
 
     The order that is kept is that of the scores. Where ``predict`` of the estimator names another class than the largest score
     (SVC with a tie of votes, a threshold of its own), a warning says in how many rows.

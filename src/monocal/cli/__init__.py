@@ -33,7 +33,7 @@ def main() -> None:
 def _stop(number: int, frame: FrameType | None) -> None:
     """Remove what is half-written and go, at once and quietly.
 
-    Not by an exception: it would break modules that are just being loaded, and code that catches all of them would swallow it.
+    Not by an exception: it would break modules that are just being loaded, and code that catches all of them would hide it.
     """
     signal.signal(number, signal.SIG_IGN)  # once is enough
     listed = sys.modules.get("monocal.stopping")  # where it is not loaded yet, there is nothing to undo

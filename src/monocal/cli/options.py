@@ -504,7 +504,7 @@ def find_groups(names: str | None, data: LogitsSet, path: Path, group: str | Non
 
 
 def context_for(calibrator: Any, names: str | None, data: LogitsSet, path: Path, group: str | None) -> Any:
-    """The context that a fitted calibrator takes: what is asked for, or else columns of the file with the names it knows."""
+    """The context that a fitted calibrator takes: what is asked for, or else columns of the file with the names of the fit."""
     from .. import io
 
     fitted = getattr(calibrator, "context_", None)
@@ -513,7 +513,7 @@ def context_for(calibrator: Any, names: str | None, data: LogitsSet, path: Path,
     exact = [column.name for column in fitted.columns]
     try:
         columns = io.read_columns(path, exact, part=data.part, group=group)
-    except FileError:  # columns of a table go by its name and a number
+    except FileError:  # columns of a table are called by its name and a number
         plain = dict.fromkeys(re.sub(r" \d+$", "", name) for name in exact)
         columns = io.read_columns(path, list(plain), part=data.part, group=group)
     return _of_rows(columns, data)

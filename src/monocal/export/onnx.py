@@ -60,7 +60,7 @@ def to_onnx(
     dtype : {"float32", "float64"}
         Type of the graph alone. Appended, it takes the classifier's type (half precision is computed in float32).
     ndim : int, "any" or None
-        How many axes the input of the graph alone has, which ONNX wants to know: 4 for (N, C, H, W), 1 for one score per row,
+        How many axes the input of the graph alone has, which ONNX requires: 4 for (N, C, H, W), 1 for one score per row,
         which gives P(class 1). None: two, where the classes are last. "any": the graph says nothing, and onnxruntime takes
         tensors of any number of axes; but onnx's own checker asks every graph for a shape, so tools that call it refuse.
     force : bool
@@ -135,7 +135,7 @@ def _shape_of_result(plan: FittedMap, output: str, shape: list[str | int] | None
 
 
 def _with_some_shape(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy whose inputs and outputs have a shape, for the checker, which asks for one."""
+    """A copy whose inputs and outputs have a shape, for the checker, which requires one."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for value in (*copy.graph.input, *copy.graph.output):

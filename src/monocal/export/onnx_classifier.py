@@ -3,7 +3,7 @@
     estimator -> scores -> what the calibrator was fitted on -> calibrator -> label
 
 Of two classes skl2onnx gives the scores (-d, d), while the calibrator was fitted on (0, d): half of the first is the second,
-but for a shift. Not every graph that skl2onnx makes computes what the estimator does, so both are asked about some rows, and
+but for a shift. Not every graph that skl2onnx makes computes what the estimator does, so both are applied to some rows, and
 a graph that differs is not given out.
 """
 

@@ -91,7 +91,7 @@ class CalibrationMetric(Metric):
 
     @property
     def higher_is_better(self) -> bool | None:
-        """Of a single metric; what model checkpoints go by."""
+        """Of a single metric; what model checkpoints are chosen by."""
         return METRICS[self.names[0]].higher_is_better if self.single else None
 
     def update(self, preds: Any, target: Any) -> None:

@@ -30,7 +30,7 @@ from monocal.io.column_names import Kind
 from monocal.io.named_arrays import is_number
 from monocal.notebook import html_table
 
-_BLOCK = 1 << 22  # elements looked at together, so that checks need little memory apart from the array
+_BLOCK = 1 << 22  # elements checked together, so that checks need little memory apart from the array
 _PAIRS = (
     *(("false", "true"), ("no", "yes"), ("n", "y"), ("f", "t"), ("negative", "positive"), ("neg", "pos")),
     *(("incorrect", "correct"), ("wrong", "right")),

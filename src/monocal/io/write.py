@@ -124,7 +124,7 @@ def put_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...], blocks: Iterabl
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
-    """The path, if its extension is one that `write` knows.
+    """The path, if `write` has a format for its extension.
 
     Parameters
     ----------

@@ -374,7 +374,7 @@ def read_top(
         falling = sorted(set(range(len(logs))) - beyond, key=lambda j: (-logs[j], j))
         values[i, : len(falling)] = [logs[j] for j in falling]
         ids[i, : len(falling)] = [of_row[j] for j in falling]
-    # The order of the keys tells the actual token. If it is not the server's order, the token is not known.
+    # The order of the keys shows the actual token. If it is not the server's order, the token is not known.
     known_tokens = all(row.actual is not None for row in rows) and not any(
         row.by_order and beyond - {0} for row, beyond in zip(rows, added, strict=True)
     )

@@ -1,6 +1,6 @@
 r"""What chance alone does to a calibrated predictor in groups of rows, and which groups do more than that.
 
-If the confidences are honest, the rows of a group in a narrow slice of confidence are wrong about ``Binomial(n,
+If the confidences are calibrated, the rows of a group in a narrow slice of confidence are wrong about ``Binomial(n,
 mean (1 - c))`` times: a number that varies no less than the true one (Hoeffding), and hardly more, as the slice is
 narrow. Drawing it for every slice of every group gives what a calibrated predictor shows in that group, at a cost
 that does not grow with the rows: the floor of its ECE, and the p-value of
@@ -277,7 +277,7 @@ def ece_by_chance(
     n_draws: int,
     seed: int | np.random.Generator | None,
 ) -> tuple[float, Floats]:
-    """ECE of rows in cells (bins), NaN where ``correct`` is None, and draws of what it is where confidences are honest."""
+    """ECE of rows in cells (bins), NaN where ``correct`` is None, and draws of what it is where confidences are calibrated."""
     order = np.argsort(cell, kind="stable")  # rows of a bin side by side, so that a bin sum is a slice sum
     confidence, weight = confidence[order], weight[order]
     starts = np.flatnonzero(np.diff(cell[order], prepend=-1))

@@ -400,7 +400,7 @@ class PriceOfOrder:
         return f": NLL differs by {nll}{between}, accuracy is {accuracy}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON, which knows no infinity."""
+        """Plain values, ready for JSON, which has no infinity."""
         plain = {**self.__dict__, "moves": [move.__dict__ for move in self.moves], "sentence": str(self)}
         for name in ("nll", "accuracy"):
             ends = getattr(self, name).__dict__.items()

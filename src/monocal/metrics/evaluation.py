@@ -36,7 +36,7 @@ from .intervals import Estimate, estimates
 from .outcomes import Outcomes
 from .table import METRICS, Options, available, check_available, chosen, main_metrics
 
-# The share of rows with two classes on top that is shown, and about how many rows are looked at.
+# The share of rows with two classes on top that is shown, and about how many rows are examined.
 _MANY_TIES, _LOOKED_AT = 0.01, 2000
 
 
@@ -57,7 +57,7 @@ class Evaluation:
     groups : GroupEvaluation or None
         Calibration of each group, where groups were given.
     near_ties : float or None
-        Share of the rows (of some 2,000 that are looked at) whose two largest probabilities differ by a millionth of themselves
+        Share of the rows (of some 2,000 that are examined) whose two largest probabilities differ by a millionth of themselves
         at most. A map by ranks may jump there; from 1 % on it is shown. None for Dask arrays and files, where it is not computed.
 
     Examples

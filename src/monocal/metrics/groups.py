@@ -6,7 +6,7 @@ over-confidence is ``mean c - mean a``. Its interval is ``mean c`` less Wilson's
     r = max( mean c (1 - c) / (C (1 - C)),  var(c - a) / (A (1 - A)) ),        C = mean c,  A = mean a,
 
 because confidences that separate hard rows from easy ones leave less to chance than ``n`` equal rows would (the first
-ratio, if they are honest; the second, as it looks). It holds for rows with these confidences. Which groups are off
+ratio, if they are calibrated; the second, as observed). It holds for rows with these confidences. Which groups are off
 beyond chance: see `chance`.
 
 Groups are identified by how their values print, so 1, 1.0 and "1" are one group. Rows without a value (None, NaN,
@@ -422,9 +422,9 @@ def _measure(
         return bin_totals(number, rows.weight**2 * values, n_groups) / squares
 
     residual = rows.confidence - rows.correct
-    honest = mean_by_square(np.clip(rows.confidence * (1 - rows.confidence), 0, None))
+    nominal = mean_by_square(np.clip(rows.confidence * (1 - rows.confidence), 0, None))
     apparent = mean_by_square((residual - (confidence - accuracy)[number]) ** 2)
-    low, high = _interval(confidence, accuracy, honest, apparent, weight**2 / squares, level)
+    low, high = _interval(confidence, accuracy, nominal, apparent, weight**2 / squares, level)
 
     ece = np.abs(sums.confidence - sums.correct).sum(axis=1) / weight
     calibrated = CalibratedGroups(rows, number, n_groups, n_bins)
@@ -453,11 +453,11 @@ def _measure(
 
 
 def _interval(
-    confidence: Floats, accuracy: Floats, honest: Floats, apparent: Floats, n: Floats, level: float
+    confidence: Floats, accuracy: Floats, nominal: Floats, apparent: Floats, n: Floats, level: float
 ) -> tuple[Floats, Floats]:
-    """Ends of the interval of ``confidence - accuracy``, from the variances of a row's outcome, honest and apparent."""
+    """Ends of the interval of ``confidence - accuracy``, from the variances of a row's outcome, nominal and apparent."""
     claimed, shown = (np.clip(share * (1 - share), 0, None) for share in (confidence, accuracy))
-    ratio = np.divide(honest, claimed, out=np.ones_like(honest), where=claimed > 0)
+    ratio = np.divide(nominal, claimed, out=np.ones_like(nominal), where=claimed > 0)
     ratio = np.maximum(ratio, np.divide(apparent, shown, out=np.zeros_like(shown), where=shown > 0))
     z = float(ndtri((1 + level) / 2))
     least, most = wilson(accuracy, n / np.maximum(ratio, 1e-300), z, z)

@@ -39,7 +39,7 @@ from .outcomes import Integers, Outcomes, bin_totals, check_probability_block, p
 from .units import quoted
 
 _BLOCK_ENTRIES = 1 << 19
-# Classes that are predicted too rarely: about how many probabilities are looked at, of how many rows at least; steps that fit the
+# Classes that are predicted too rarely: about how many probabilities are examined, of how many rows at least; steps that fit the
 # shifts of classes; and the share of all rows that must be gained.
 _SHIFTED_ENTRIES, _SHIFTED_ROWS, _SHIFTS, _CLEAR_GAIN = 2**22, 100, 10, 0.01
 
@@ -51,7 +51,7 @@ class OrderCounts:
     Attributes
     ----------
     rows : int
-        Rows looked at.
+        Rows examined.
     rows_inverted, top1_changed : int
         Rows with at least one inverted pair; rows whose first largest class is another one.
     inverted_pairs, ties_broken, ties_made : int

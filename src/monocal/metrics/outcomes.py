@@ -119,7 +119,7 @@ def _warn_of_other_names(rows: Any, labels: Any, numbers: Any, name: str) -> Non
 
 
 def passed_over(block: NDArray[Any], ignored: NDArray[np.bool_] | None) -> NDArray[Any]:
-    """A block in which rows that do not count are uniform, whatever stood there: it is not looked at."""
+    """A block in which rows that do not count are uniform, whatever the values there: they are not read."""
     if ignored is None or not ignored.any():
         return block
     return np.where(ignored[:, None], block.dtype.type(1.0 / block.shape[1]), block)

@@ -2,7 +2,7 @@
 
     score = metric(predict_proba(X), place of y in classes_),     with a minus where less is better
 
-What ``make_scorer`` makes sees labels and probabilities and must guess which column is which label; it guesses
+What ``make_scorer`` makes is given labels and probabilities and must guess which column is which label; it guesses
 wrong where a class is absent from a fold. These ask the estimator for its ``classes_``, and otherwise are scorers
 like any other: weights are routed. With more than two classes, several scorers reuse one call of
 ``predict_proba``.

@@ -236,7 +236,7 @@ _ENTRIES = (
         keywords=_BINS,
         notes="Confidence 1 lies in the last bin and 0 in the first. netcal agrees; torchmetrics closes its bins on the left "
         "and gives confidence 1 a bin of its own. A calibrated model does not score 0: see `ece_floor`. Of two classes "
-        "`positive_ece` looks at P(class 1). Naeini, Cooper & Hauskrecht, AAAI 2015; Guo et al., On calibration of modern "
+        "`positive_ece` uses P(class 1). Naeini, Cooper & Hauskrecht, AAAI 2015; Guo et al., On calibration of modern "
         "neural networks, ICML 2017.",
         example=0.4,
     ),
@@ -341,7 +341,7 @@ _ENTRIES = (
         binary=True,
         error=GapNorm("positive"),
         keywords=_BINS,
-        notes="`ece` looks at the larger of two probabilities, between 0.5 and 1. Where a decision is made by P(class 1) it "
+        notes="`ece` uses the larger of two probabilities, between 0.5 and 1. Where a decision is made by P(class 1) it "
         'matters whether "3 %" is three in a hundred, and this is what looks there.',
         example=0.4,
     ),

@@ -1,17 +1,17 @@
-r"""A bet against the calibration of a stream, which grows where the stream is off and which an honest one rarely lets grow.
+r"""A bet against the calibration of a stream, which grows where the stream is off and rarely where it is calibrated.
 
 What is bet against, for every row t, given all rows before it:
 
     H0:   | P(right_t) - c_t | <= delta_t = sqrt(tolerance^2 + 2.5^2 c_t (1 - c_t) / n)   c_t: probability of the predicted class
 
 The second term is two and a half standard errors of a share among the ``n`` rows that the calibrator was fitted
-on: no fit knows more, and a stream without end would find the calibrator's own noise. It is 0 where ``n`` is not
+on: no fit is more exact, and a stream without end would find the calibrator's own noise. It is 0 where ``n`` is not
 known. Noise of the fit and the flaw that is tolerated are independent, so their squares add.
 Rows without a label
 are not played; that a label is known must not depend on whether the prediction was right.
 
 Bet k says that the truth is ``q_k = (1 - e_k) sigmoid(a_k + b_k logit c)``: shifted or stretched, or with a share
-of errors that confidence knows nothing of. On a row it multiplies its money by
+of errors that confidence does not predict. On a row it multiplies its money by
 
     Bernoulli(right; q_k) / Bernoulli(right; c'),    c' = c + delta or c - delta, whichever lies between c and q_k,
 

@@ -102,12 +102,12 @@ class Monitor:
     >>> import numpy as np
     >>> import monocal as mc
     >>> rng = np.random.default_rng(0)
-    >>> honest = rng.dirichlet(np.ones(3) / 2, size=4000)
-    >>> labels = (rng.random(4000)[:, None] > honest.cumsum(axis=1)).sum(axis=1)
-    >>> monitor = mc.Monitor().update(honest, labels)
+    >>> calibrated = rng.dirichlet(np.ones(3) / 2, size=4000)
+    >>> labels = (rng.random(4000)[:, None] > calibrated.cumsum(axis=1)).sum(axis=1)
+    >>> monitor = mc.Monitor().update(calibrated, labels)
     >>> len(monitor.windows), monitor.alarms
     (8, [])
-    >>> sure = honest**2 / (honest**2).sum(axis=1, keepdims=True)
+    >>> sure = calibrated**2 / (calibrated**2).sum(axis=1, keepdims=True)
     >>> monitor.update(sure, labels).alarms[0].kind
     'calibration'
     """
@@ -172,7 +172,7 @@ class Monitor:
             Probabilities as they were given to users: calibrated ones, if there is a calibrator.
         labels : array-like of shape (n,), optional
             True classes; -1 where one is not known. None: none is. Which labels are known must not depend on whether the
-            prediction was right: if errors are looked up more often than successes, honest probabilities seem too large. Rows
+            prediction was right: if errors are looked up more often than successes, calibrated probabilities seem too large. Rows
             whose labels come later are best fed when these have come.
         """
         n = len(probs)

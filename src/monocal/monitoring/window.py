@@ -2,7 +2,7 @@
 
     over_confidence = mean (c - right),     its interval +- 1.96 sqrt(v / n)
 
-with ``v`` the larger of the variance seen and the one that honest confidences have: a window without errors shows none. The
+with ``v`` the larger of the variance seen and the one that calibrated confidences have: a window without errors shows none. The
 floor of the ECE is drawn: every row right with the probability that it claims.
 """
 

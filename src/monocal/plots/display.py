@@ -111,7 +111,7 @@ def before_probabilities(estimator: Any, X: Any) -> Any:
     if len(shape) == 1 or shape[1:] == (1,):
         return expit(np.asarray(to_numpy(X), dtype=np.float64).reshape(-1))
     p = softmax(to_numpy(check_logits(X).values).astype(np.float64), axis=1)
-    return format_of(X).back(p, X, -1)  # with the names that labels may go by
+    return format_of(X).back(p, X, -1)  # with the names that labels may use
 
 
 # Axes.

@@ -1,6 +1,6 @@
 """Several methods on the same rows, and the one to use.
 
-The method is that of `monocal.selection.recommend`, which looks at the calibration rows alone: no method is chosen because it won
+The method is that of `monocal.selection.recommend`, which uses the calibration rows alone: no method is chosen because it won
 on the rows that judge. The comparison can only veto it, where it makes the NLL, the ECE or a group worse beyond chance. Where
 the recommended method is not among those compared (a list of the caller's), it is
 

@@ -163,7 +163,7 @@ def on_average(curve: CalibrationCurve, floor: Floor, two: bool = False) -> str:
 
 
 def _within_chance(gap: float, curve: CalibrationCurve) -> bool:
-    """Whether the mean of all outcomes may differ so much from that of honest claims."""
+    """Whether the mean of all outcomes may differ so much from that of calibrated claims."""
     claim = np.nan_to_num(curve.confidence)
     error = math.sqrt(float(curve.sums.weight_squared @ (claim * (1 - claim)))) / float(curve.weight.sum())
     return abs(gap) <= norm.isf((1 - curve.level) / 2) * error
