@@ -21,6 +21,7 @@ from monocal.plots import (
     ReliabilityDisplay,
     RiskCoverageDisplay,
 )
+from monocal.plots.display import Display
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'monocal[plots]'")
 
@@ -404,3 +405,9 @@ def test_a_display_as_svg_for_a_page(fitted, pyplot):
 def test_labels_in_place_of_probabilities_are_called_so(column):
     with pytest.raises(mc.InputError, match="such as 'no': give the labels first"):
         mc.ReliabilityDisplay.from_predictions([0.1, 0.7], column(["no", "yes"]))
+
+
+def test_every_display_has_the_one_base():
+    kinds = [getattr(mc.plots, name) for name in mc.plots.__all__ if name.endswith("Display")]
+    assert len(kinds) == 8
+    assert all(issubclass(kind, Display) for kind in kinds)

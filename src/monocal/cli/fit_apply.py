@@ -186,7 +186,7 @@ def fit(
         )
     else:
         _print_fit(calibrator, data, evaluations, held_out)
-        _say_next(calibrator, data, path, out)
+        _say_next(calibrator, data, path, out, bool(context))
     if failed:
         raise typer.Exit(CHECK_FAILED)
 
@@ -290,7 +290,7 @@ def held_out_sentence(result: dict[str, float]) -> str:
     return f"{change}: no better than no calibration, as far as these rows can tell."
 
 
-def _say_next(calibrator: Calibrator, data: LogitsSet, path: Path, out: Path) -> None:
+def _say_next(calibrator: Calibrator, data: LogitsSet, path: Path, out: Path, context: bool) -> None:
     from ..io.named_arrays import extension
     from ..io.write import WRITABLE
 
@@ -302,8 +302,9 @@ def _say_next(calibrator: Calibrator, data: LogitsSet, path: Path, out: Path) ->
         return
     if data.n_classes == 2:
         ranking = "keeps" if getattr(calibrator, "preserves_ranking", False) else "may change"
+        within = " within each context" if context else ""
         note(
-            f"{name} {ranking} the ranking of the rows (AUC); P(class 1) may pass 1/2, where the predicted class changes."
+            f"{name} {ranking} the ranking of the rows (AUC){within}; P(class 1) may pass 1/2, where the predicted class changes."
         )
     else:
         note(f"{name} may change the order of the classes; check it with `monocal audit`.")

@@ -16,6 +16,7 @@ from .. import errors
 from ..arrays import to_numpy
 from ..errors import InputError
 from ..inputs.formats import format_of
+from ..inputs.names import places_among
 from ..inputs.validation import check_logits
 
 BEFORE, AFTER, BAND, LINE, GRID = "#b5482a", "#1f6fa8", "#8a8f98", "#555a63", "#d9dce1"
@@ -26,11 +27,15 @@ _TITLE_PAD = 4.0  # points between a legend and the title above it
 Curve = TypeVar("Curve")
 
 
-class Display(Generic[Curve]):
-    """Named curves of one kind, drawn later; see scikit-learn's displays."""
+class Display:
+    """Values that `plot` draws: into ``figure_``, on the axes ``ax_``; see scikit-learn's displays."""
 
     figure_: Any
     ax_: Any
+
+
+class CurvesDisplay(Display, Generic[Curve]):
+    """Named curves of one kind."""
 
     def __init__(self, curves: Mapping[str, Curve]):
         if not curves:
@@ -84,9 +89,8 @@ def labels_of(estimator: Any, y: Any) -> Any:
     classes = getattr(one, "classes_", None)
     if classes is None or np.array_equal(classes, np.arange(len(classes))):
         return y
-    values = np.asarray(to_numpy(y))
-    place = np.minimum(np.searchsorted(classes, values), len(classes) - 1)
-    return place if (np.asarray(classes)[place] == values).all() else y
+    place = places_among(np.asarray(to_numpy(y)).ravel(), classes)
+    return y if (place < 0).any() else place
 
 
 def predicted(estimator: Any, X: Any, name: str | None) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ from ..metrics.outcomes import Outcomes
 from ..metrics.row_sums import GROUP_BINS, group_stack
 from ..metrics.units import count, percent, points
 from .curves import CalibrationCurve
-from .display import LINE, Display, by_name, labels_of, panels, predicted, shortened, tidy, tip, widest
+from .display import LINE, CurvesDisplay, by_name, labels_of, panels, predicted, shortened, tidy, tip, widest
 
 _ENDS = ("under-confident  ←  points  →  over-confident", "P(class 1) too low  ←  points  →  too high")
 
@@ -130,7 +130,7 @@ def _row(sums: BinSums, k: int) -> BinSums:
     return BinSums(sums.edges, sums.weight[k], sums.weight_squared[k], sums.confidence[k], sums.correct[k])
 
 
-class GroupDisplay(Display[GroupEvaluation]):
+class GroupDisplay(CurvesDisplay[GroupEvaluation]):
     """Over-confidence of each group with its interval, the worst at the top; filled where it is off beyond chance.
 
     Parameters

@@ -15,6 +15,7 @@ from .display import (
     BAND,
     BEFORE,
     LINE,
+    CurvesDisplay,
     Display,
     by_name,
     labels_of,
@@ -35,7 +36,7 @@ def axis_label(metric: str) -> str:
     return f"{name} ({'higher' if METRICS[metric].higher_is_better else 'lower'} is better)"
 
 
-class ComparisonDisplay(Display[Evaluation]):
+class ComparisonDisplay(CurvesDisplay[Evaluation]):
     """Metrics of several predictors on the same rows: a dot for the value, a line for its interval.
 
     Parameters
@@ -114,7 +115,7 @@ class ComparisonDisplay(Display[Evaluation]):
         return self
 
 
-class RiskCoverageDisplay(Display[RiskCoverage]):
+class RiskCoverageDisplay(CurvesDisplay[RiskCoverage]):
     """Risk against coverage: how often answers are wrong when only the rows of highest confidence are answered.
 
     The lower the curve, the better the confidence tells right answers from wrong ones. The dashed line is the best order there
@@ -186,7 +187,7 @@ class RiskCoverageDisplay(Display[RiskCoverage]):
         return self
 
 
-class MonitorDisplay:
+class MonitorDisplay(Display):
     """A `Monitor` window by window: over-confidence, ECE against what chance does, and the evidence of a change.
 
     The evidence is the wealth of the bet against calibration (`monocal.monitoring`): above the line it is an alarm.
@@ -206,9 +207,6 @@ class MonitorDisplay:
     >>> len(display.ax_)
     3
     """
-
-    figure_: Any
-    ax_: Any
 
     def __init__(self, monitor: Monitor):
         if not monitor.windows:

@@ -19,7 +19,7 @@ from ..arrays import to_numpy
 from ..errors import InputError
 from ..metrics.outcomes import Floats, bin_index
 from .curves import finite, quantile_edges
-from .display import AFTER, LINE, SERIES, legend, panels, tidy
+from .display import AFTER, LINE, SERIES, Display, legend, panels, tidy
 
 _SPREAD = (0.1, 0.9)
 _MOST_ROWS = 20_000  # enough for means and deciles of a picture
@@ -284,11 +284,8 @@ def _by_row(calibrator: Any, X: Any) -> tuple[Floats, Floats, Any]:
     return weights, biases - biases[:, :1], rows
 
 
-class _WeightsAndBiases:
+class _WeightsAndBiases(Display):
     """Two panels: weights on the left, biases on the right, or weights above biases."""
-
-    figure_: Any
-    ax_: Any
 
     def _panels(self, ax: Any, xlabel: str, stacked: bool = False) -> list[Any]:
         shape = (1, (1.0, 1.0), (4.4, 5.6)) if stacked else (2, (1.0,), (4.4, 3.6))

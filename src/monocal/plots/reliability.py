@@ -21,7 +21,7 @@ from .display import (
     BAND,
     BEFORE,
     LINE,
-    Display,
+    CurvesDisplay,
     by_name,
     is_calibrator,
     legend,
@@ -37,7 +37,7 @@ _FEW = 5  # rows
 _NODES = 200  # of an interval that is drawn
 
 
-class ReliabilityDisplay(Display[CalibrationCurve]):
+class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
     """Reliability diagrams side by side or over one another, each with its histogram.
 
     Parameters
@@ -313,7 +313,7 @@ def bins_in_words(curve: CalibrationCurve, axes: tuple[str, str] = ("confidence"
     ]
 
 
-class MarginDisplay(Display[CalibrationCurve]):
+class MarginDisplay(CurvesDisplay[CalibrationCurve]):
     """Calibration error against the margin: confidence minus accuracy in bins with as many rows each.
 
     Parameters

@@ -21,7 +21,7 @@ from ..metrics import LabelEvaluation, evaluate_labels
 from ..metrics.units import count, from_to, number, percent
 from ..plots import ReliabilityDisplay, reliability_curve
 from .collect import how_judged, in_one_order, notes_of, now, saved_calibrator, template_of, versions
-from .page import file_to_save, render, section, svg
+from .page import file_to_save, origin, render, section, settings, svg
 from .sentences import ENOUGH, Verdict
 from .trial import FOLDS
 
@@ -43,6 +43,8 @@ class LabelReport:
     calibrator : MultilabelMCCT
     saved : str or None
         It as JSON.
+    versions : dict of str to str
+    created : str
     notes : tuple of str
 
     Examples
@@ -67,12 +69,9 @@ class LabelReport:
     after: LabelEvaluation
     calibrator: Any
     saved: str | None
+    versions: dict[str, str]
+    created: str
     notes: tuple[str, ...]
-
-    @property
-    def versions(self) -> dict[str, str]:
-        """Of monocal and what it stands on."""
-        return versions()
 
     @property
     def verdict(self) -> Verdict:
@@ -110,7 +109,7 @@ class LabelReport:
             caution="",
             file=file_to_save(self.saved, name),
             code=code,
-            sections=[self._table(), self._origin()],
+            sections=[self._table(), origin(self, [("data", self.cal.name)], settings(self.calibrator))],
             open_first=True,
         )
 
@@ -155,32 +154,13 @@ class LabelReport:
             for i, name in enumerate(before.names)
         ]
         for name, old, new in (("macro", before.macro, after.macro), ("micro", before.micro, after.micro)):
-            rows.append(
-                (
-                    name,
-                    "",
-                    "",
-                    from_to(old["nll"], new["nll"], number),
-                    from_to(old["ece"], new["ece"], percent),
-                    "",
-                    "",
-                )
-            )
+            nll, ece = from_to(old["nll"], new["nll"], number), from_to(old["ece"], new["ece"], percent)
+            rows.append((name, "", "", nll, ece, "", ""))
         head = ("label", "positives", "mean probability", "NLL", "ECE", "ECE by chance", "beyond chance")
         note = "macro: the mean over labels; micro: all entries together."
         return section(
             "Every label, before → after calibration", [note], tables=[("Labels", head, rows, None)]
         )
-
-    def _origin(self) -> dict[str, Any]:
-        settings = [(name, repr(value)) for name, value in self.calibrator.get_params(deep=False).items()]
-        facts = [
-            ("data", self.cal.name),
-            ("made", now()),
-            ("versions", ", ".join(f"{name} {version}" for name, version in self.versions.items())),
-        ]
-        tables = [("Settings", ("setting", "value"), settings, None), ("Origin", ("", ""), facts, None)]
-        return section("Where this comes from", list(self.notes), tables=tables)
 
 
 def collect_labels(
@@ -227,6 +207,8 @@ def collect_labels(
         after=sides[1],
         calibrator=model,
         saved=saved_calibrator(model, cal, fitted, sides[1]),
+        versions=versions(),
+        created=now(),
         notes=notes_of(cal, test),
     )
 

@@ -313,24 +313,31 @@ def _calibrator(report: Report, two: bool) -> dict[str, Any]:
         if getattr(calibrator, "shrinkage_", None):
             facts.append(("shrinkage towards temperature scaling", f"{calibrator.shrinkage_:g}"))
         tables.append(("Certificate", ("certificate", ""), facts, None))
-    settings = [(name, repr(value)) for name, value in calibrator.get_params(deep=False).items()]
-    tables.append(("Settings", ("setting", "value"), settings, None))
+    tables.append(settings(calibrator))
     if report.explanation:
         code.append(report.explanation)
     return section("What the calibrator does", texts, charts, tables, code)
 
 
+def settings(calibrator: Any) -> tuple[Any, ...]:
+    """The parameters of a calibrator, as a table."""
+    rows = [(name, repr(value)) for name, value in calibrator.get_params(deep=False).items()]
+    return "Settings", ("setting", "value"), rows, None
+
+
+def origin(report: Any, facts: list[tuple[str, str]], *tables: tuple[Any, ...]) -> dict[str, Any]:
+    """The section on data and versions."""
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    facts = [*facts, ("made", report.created), ("versions", versions)]
+    return section("Where this comes from", report.notes, tables=[*tables, ("Origin", ("", ""), facts, None)])
+
+
 def _origin(report: Report, two: bool) -> dict[str, Any]:
     mark = report.fingerprint
     shape = " × ".join(f"{n:,}" for n in mark["shape"])
-    facts = [
-        ("data", report.data_name),
-        ("calibration rows × classes", f"{shape}, {mark['dtype']} {report.kind}"),
-        ("fingerprint (SHA-256)", mark["sha256"]),
-        ("made", report.created),
-        ("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
-    ]
-    return section("Where this comes from", report.notes, tables=[("Origin", ("", ""), facts, None)])
+    size = f"{shape}, {mark['dtype']} {report.kind}"
+    facts = [("data", report.data_name), ("calibration rows × classes", size)]
+    return origin(report, [*facts, ("fingerprint (SHA-256)", mark["sha256"])])
 
 
 _SECTIONS = (_metrics, _margin, _groups, _methods, _calibrator, _origin)
