@@ -186,7 +186,7 @@ def test_two_scores_are_asked_about(run: Run) -> None:
     assert list(fit(run, two).feature_names_in_) == ["no_way", "sure"]  # a score for each class
     ids = pd.DataFrame({"patient": range(1000, 1000 + N), "margin_": SCORE}).assign(outcome=HITS)
     assert fit(run, ids).n_features_in_ == 2
-    assert "left aside: 'patient'" in run("fit", "a.csv", "-o", "c.json").stdout
+    assert "other columns: 'patient'" in run("fit", "a.csv", "-o", "c.json").stdout
 
 
 def test_one_class_alone_names_its_column_only(run: Run) -> None:

@@ -61,7 +61,7 @@ def test_a_column_for_each_class_and_words_as_labels(tmp_path: Path, suffix: str
     assert "labels are names of classes, matched with the columns" in got.notes
     assert got.taken == (
         f"{path}: 30 rows, probabilities of 3 classes in the columns 'prob_cat', 'prob_dog', 'prob_owl', labels in 'label'; "
-        "left aside: 'id'."
+        "other columns: 'id'."
     )
     assert list(read_columns(path, "id")) == ["id"]
 

@@ -322,7 +322,7 @@ def _taken(source: NamedArrays, choice: Choice, made: LogitsSet, labels_where: s
         parts.append(f"labels in {labels_where.removesuffix(f' in {source.title}')}")
     if choice.weights is not None:
         parts.append(f"weights in {choice.weights!r}")
-    left = f"; left aside: {listing(choice.aside, 3)}" if choice.aside else ""
+    left = f"; other columns: {listing(choice.aside, 3)}" if choice.aside else ""
     rows = f"{made.n_samples:,} row{'s' * (made.n_samples != 1)}"
     return f"{source.title}: {rows}, {', '.join(parts)}{left}."
 
