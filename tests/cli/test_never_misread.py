@@ -416,6 +416,9 @@ def test_many_labels_are_fitted_applied_and_evaluated(run: Run) -> None:
     assert result["after"]["labels"]["b"]["rows"] == N - 20
     assert result["after"]["macro"]["nll"] < result["before"]["macro"]["nll"]
     assert "off beyond chance" in run("evaluate", "a.csv").stdout
+    run("apply", "cal.json", "a.csv", "-o", "after.csv")  # with the labels, next to the scores as they were
+    after = json.loads(run("evaluate", "after.csv", "--json").stdout)["value"]
+    assert after["macro"] == pytest.approx(result["after"]["macro"], rel=1e-9)
     for command in (("compare", "a.csv"), ("audit", "a.csv", "a.csv"), ("check", "a.csv")):
         code = 2 if command[0] == "check" else 1
         assert "fit, apply, evaluate and report take such files" in run(*command, code=code).stderr

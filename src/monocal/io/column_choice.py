@@ -91,7 +91,7 @@ def choose(
     chosen_weights = None if weights is None else find_names(source, names, weights, "weights", where)[0]
     stated = {*chosen_labels, *filter(None, [chosen_weights])}
     open_names = [name for name in names if name not in stated]
-    paired = _pairs(open_names) if source.table and values is labels is label_values is None else None
+    paired = _pairs(open_names, kind) if source.table and values is labels is label_values is None else None
     if paired is not None:
         chosen, chosen_labels = paired
     elif values is not None:
@@ -157,18 +157,20 @@ def find_labels(names: Sequence[str], part: Part | None, where: str) -> tuple[st
     return ()
 
 
-def _pairs(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+def _pairs(names: Sequence[str], kind: Kind | None) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """Columns ``p_a, p_b`` and ``y_a, y_b``: the values and the labels of many labels, or of one-hot classes."""
     spelt = {same_class(n): n for n in names}
     for word in ROLES["labels"]:
         endings = [n.removeprefix(f"{word}_") for n in spelt if n.startswith(f"{word}_")]
         if len(endings) < 2 or not PART_OF.keys().isdisjoint(endings):
             continue
-        for before in (*ROLES["probabilities"], *ROLES["logits"], *ROLES["values"]):
-            values = [n for n in spelt if n.startswith(f"{before}_")]
-            if sorted(values) == sorted(f"{before}_{ending}" for ending in endings):
-                columns = tuple(spelt[f"{before}_{ending}"] for ending in endings)
-                return columns, tuple(spelt[f"{word}_{ending}"] for ending in endings)
+        for after in ("",) if kind == "logits" else (CALIBRATED, ""):
+            for before in (*ROLES["probabilities"], *ROLES["logits"], *ROLES["values"]):
+                values = [n for n in spelt if n.startswith(f"{before}_") and (CALIBRATED in n) == bool(after)]
+                expected = [f"{before}_{ending}{after}" for ending in endings]
+                if sorted(values) == sorted(expected):
+                    columns = tuple(spelt[name] for name in expected)
+                    return columns, tuple(spelt[f"{word}_{ending}"] for ending in endings)
     return None
 
 
