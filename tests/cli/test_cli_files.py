@@ -49,7 +49,8 @@ def pets(folder: Path) -> Path:
 def test_from_a_csv_to_a_report(run: Run, pets: Path) -> None:
     said = run("fit", "pets.csv", "--kind", "probabilities", "-m", "ts", "-o", "cal.json")
     assert said.stdout.splitlines()[0] == (
-        "pets.csv: 200 rows, probabilities of 3 classes in the columns 'cat', 'dog', 'owl', labels in 'label'; other columns: 'id'."
+        "pets.csv: 200 rows, probabilities of 3 classes in the columns 'cat', 'dog', 'owl', labels in 'label'; other columns: "
+        "'id'."
     )
     assert "labels are names of classes, matched with the columns" in said.stderr
     assert said.stdout.splitlines()[-1] == "Next: monocal apply cal.json TEST -o probs.csv"
