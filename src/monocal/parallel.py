@@ -337,3 +337,13 @@ def scratch_buffer(name: str, shape: tuple[int, int], dtype: Any = np.float64) -
         kept = np.empty(size, np.uint8)
         setattr(_this_thread, name, kept)
     return kept[:size].view(dtype).reshape(shape)
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let the C library of Linux reuse freed arrays of a few megabytes instead of handing their pages back to the system.
+
+    It does so up to the size of the largest array that was freed before: one of 16 MiB, whose pages are never touched. Without
+    it fits of a few thousand rows spend much of their time on new pages (`benchmarks/speed.py`).
+    """
+    np.empty(2**21)

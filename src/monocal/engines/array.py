@@ -47,7 +47,7 @@ from ..core.engine import Information, Sums, Totals, Truncated
 from ..core.point import BIAS, SCALE, Point, parameters
 from ..core.ranked import LARGEST, Ranked, rank_rows
 from ..core.ties import average_ties, largest_tie, within_ties
-from ..parallel import GPU_BLOCK, block_rows, parallel_map, row_slices, scratch_buffer
+from ..parallel import GPU_BLOCK, block_rows, keep_freed_memory, parallel_map, row_slices, scratch_buffer
 from . import label_sums
 
 # exp(-1000) is zero in every precision.
@@ -76,6 +76,7 @@ class ArrayEngine:
             return block if context is None else replace(block, context=context[part])
 
         if host:
+            keep_freed_memory()
             return parallel_map(one, slices, serial=is_torch(logits))
         # A device sorts in small blocks, to save memory, and sums in large ones, to save calls.
         blocks = [one(part) for part in slices]
