@@ -39,7 +39,7 @@ def test_a_seed_is_a_case():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("m", [2, 9])
 def test_every_kind_of_row_has_an_available_class(kind, m):
-    z = kind(np.random.default_rng(0), 50, m)
+    z = KINDS[kind](np.random.default_rng(0), 50, m)
     assert z.shape == (50, m)
     assert ((z > -np.inf) & (z < np.inf)).any(axis=1).all()
 

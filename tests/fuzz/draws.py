@@ -14,7 +14,7 @@ import numpy as np
 import monocal as mc
 
 from .engines import TYPES, Batch, cast
-from .row_kinds import SANE, mixed, plain, real
+from .row_kinds import KINDS, SANE, mixed, plain, real
 
 INFO = {info.name: info for info in mc.all_calibrators()}
 RANKS = ("TemperatureScaling", "MCCT", "MCCTInverse", "ConditionalMCCT")
@@ -72,9 +72,9 @@ def draw_case(rng: np.random.Generator, real_names: Sequence[str] = ()) -> Case:
 
 
 def draw_training(rng: np.random.Generator, n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
-    kind = SANE[rng.integers(len(SANE))] if rng.random() < 0.7 else plain
-    x = kind(rng, n, m)
-    if kind is plain and rng.random() < 0.1:
+    kind = rng.choice(SANE) if rng.random() < 0.7 else "plain"
+    x = KINDS[kind](rng, n, m)
+    if kind == "plain" and rng.random() < 0.1:
         x[:, rng.integers(m)] = -np.inf  # a class that is never available
     hidden = np.isinf(x)
     style = rng.choice(["right", "by rank", "by rank", "any", "never 0", "wrong", "noisy", "noisy"])

@@ -5,86 +5,42 @@ A kind is a function ``(rng, n, m) -> (n, m)`` of doubles, ``-inf`` for masked c
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
+from scipy.special import log_softmax
 
 from hostile import ROW_KINDS, to_bfloat16
 from real_logits import LOGITS
-
-Kind = Callable[[np.random.Generator, int, int], np.ndarray]
 
 
 def plain(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
     return rng.normal(size=(n, m)) * rng.choice([0.3, 3.0, 3.0, 10.0])
 
 
-def log_probabilities(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    z = plain(rng, n, m)
-    return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
-
-
-def huge(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return rng.uniform(-1, 1, size=(n, m)) * rng.choice([1e4, 1e6, 1e9, 1e38, 1e300])
-
-
-def far_below(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    """Some classes lie a hundred thousand, ten million or more below the others."""
-    z = plain(rng, n, m)
-    far = rng.random(size=(n, m)) < rng.choice([0.1, 0.5])
-    return np.where(far, z - rng.choice([1e5, 2e5, 1e7, 3e38]), z)
-
-
-def subnormal(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return rng.integers(-9, 10, size=(n, m)) * rng.choice([5e-324, 1.4e-45, 6e-8])
-
-
-def negative_zeros_on_top(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return np.where(
+KINDS = ROW_KINDS | {
+    "plain": plain,
+    "log-probabilities": lambda rng, n, m: log_softmax(plain(rng, n, m), axis=1),
+    "nearly certain": lambda rng, n, m: (
+        plain(rng, n, m) + rng.choice([20.0, 100.0, 1000.0]) * np.eye(m)[rng.integers(0, m, size=n)]
+    ),
+    "huge in double precision": lambda rng, n, m: (
+        rng.uniform(-1, 1, size=(n, m)) * rng.choice([1e4, 1e6, 1e9, 1e38, 1e300])
+    ),
+    "subnormal": lambda rng, n, m: rng.integers(-9, 10, size=(n, m)) * rng.choice([5e-324, 1.4e-45, 6e-8]),
+    "zeros of both signs on top": lambda rng, n, m: np.where(
         rng.random(size=(n, m)) < 0.5, rng.choice([0.0, -0.0], size=(n, m)), -np.abs(plain(rng, n, m))
-    )
-
-
-def neighbours(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    """Logits that differ in their last bits, in double, single or half precision."""
-    centre = np.full((n, m), rng.choice([1.0, -3.0, 100.0]))
-    return centre * (1 + rng.integers(-2, 3, size=(n, m)) * rng.choice([2.0**-52, 2.0**-23, 2.0**-10]))
-
-
-def duplicates(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return np.repeat(plain(rng, 1, m), n, axis=0)
-
-
-def ordered(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    return np.sort(plain(rng, n, m), axis=1)[:, :: rng.choice([-1, 1])]
-
-
-def nearly_certain(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
-    z = plain(rng, n, m)
-    z[np.arange(n), rng.integers(0, m, size=n)] += rng.choice([20.0, 100.0, 1000.0])
-    return z
-
-
-_SANE = """
-tied, tied at the top, masked, masked and tied, rounded to float16, rounded to bfloat16, standardised
-"""
-SANE: tuple[Kind, ...] = (
-    plain,
-    log_probabilities,
-    nearly_certain,
-    *(ROW_KINDS[name] for name in _SANE.strip().split(", ")),
-)
-KINDS: tuple[Kind, ...] = (
-    *ROW_KINDS.values(),
-    log_probabilities,
-    nearly_certain,
-    huge,
-    far_below,
-    subnormal,
-    negative_zeros_on_top,
-    neighbours,
-    duplicates,
-    ordered,
+    ),
+    # Logits that differ in their last bits, in double, single or half precision.
+    "neighbours": lambda rng, n, m: (
+        rng.choice([1.0, -3.0, 100.0])
+        * (1 + rng.integers(-2, 3, size=(n, m)) * rng.choice([2.0**-52, 2.0**-23, 2.0**-10]))
+    ),
+    "duplicates": lambda rng, n, m: np.repeat(plain(rng, 1, m), n, axis=0),
+    "ordered": lambda rng, n, m: np.sort(plain(rng, n, m), axis=1)[:, :: rng.choice([-1, 1])],
+}
+# Of a calibration set.
+SANE = (
+    *("plain", "log-probabilities", "nearly certain", "tied", "tied at the top", "masked", "masked and tied"),
+    *("rounded to float16", "rounded to bfloat16", "standardised"),
 )
 
 
@@ -106,8 +62,8 @@ def mixed(
 
     ``near``: rows (k, m) some of which are made again with ties and masks; ``jumps``: ranks, lowest 0, where the map changes.
     """
-    chosen = rng.choice(len(KINDS), size=rng.integers(1, 7))
-    parts = [KINDS[k](rng, n, m) for k in chosen]
+    chosen = rng.choice(list(KINDS), size=rng.integers(1, 7))
+    parts = [KINDS[kind](rng, n, m) for kind in chosen]
     if near is not None:
         again = near[rng.integers(0, len(near), size=n)]
         half = again.astype(np.float16).astype(np.float64)
