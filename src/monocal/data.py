@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import DTypeLike
+from scipy.special import softmax
 
 from monocal.errors import InputError
 from monocal.io import (
@@ -192,24 +193,15 @@ def synthetic(
         true_logits = rng.standard_normal((rows, m), dtype=np.float32)
         true_logits[np.arange(rows), favoured[:rows]] += advantage[:rows].astype(np.float32)
 
-        # The distortion comes before the softmax below reuses the block's memory.
-        reported = (
+        block = slice(start, start + rows)
+        values[block] = (
             true_logits * np.float32(overconfidence) if distort is None else distort(true_logits.copy())
         )
-        block = slice(start, start + rows)
-        values[block] = reported
-        probabilities = _softmax_in_place(true_logits)
+        probabilities = softmax(true_logits, axis=1)
         labels[block] = _draw(probabilities, np.random.default_rng([seed, m, number, 1]))
         if truth is not None:
             truth[block] = probabilities
     return Synthetic(values, labels, "logits", f"synthetic_{n}x{m}", truth=truth)
-
-
-def _softmax_in_place(logits: np.ndarray) -> np.ndarray:
-    logits -= logits.max(axis=1, keepdims=True)
-    np.exp(logits, out=logits)
-    logits /= logits.sum(axis=1, keepdims=True)
-    return logits
 
 
 def _draw(probabilities: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -153,12 +153,13 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def require(module: str, extra: str) -> ModuleType:
-    """Import an optional ``module``, or say which extra of monocal brings it."""
+def require(module: str, extra: str = "") -> ModuleType:
+    """Import an optional ``module``, or say which extra of monocal brings it, if one does."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
         raise MissingExtraError(
-            f"{package} is needed for this and is not installed: run  pip install 'monocal[{extra}]'"
+            f"{package} is needed for this and is not installed: run  pip install "
+            + (f"'monocal[{extra}]'" if extra else package)
         ) from error

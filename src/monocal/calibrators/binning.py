@@ -21,6 +21,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -426,10 +427,7 @@ class IsotonicCalibration(ProbabilityCalibrator):
         """True in mode "multiclass"."""
         return getattr(self, "mode_", self.mode) == "multiclass"
 
-    @property
-    def preserves_top1(self) -> bool:  # type: ignore[override]  # it depends on the mode
-        """True in mode "multiclass"."""
-        return getattr(self, "mode_", self.mode) == "multiclass"
+    preserves_top1 = preserves_order
 
     @property
     def classes_(self) -> np.ndarray:
@@ -486,13 +484,13 @@ class IsotonicCalibration(ProbabilityCalibrator):
         if self.mode_ == "multiclass":
             lines = [isotonic_line(*flattened(logits, labels, weight))]
         else:
-            p = map_rows(_double_softmax, logits)
+            p = map_rows(partial(softmax, dtype=np.float64), logits)
             lines = for_classes(isotonic_line, (np.zeros(1), np.zeros(1)), p, logits, labels, weight)
         self.knots_ = [knots for knots, _ in lines]
         self.values_ = [values for _, values in lines]
 
     def _remap(self, logits: np.ndarray) -> np.ndarray:
-        p = _double_softmax(logits)
+        p = softmax(logits, np.float64)
         if self.mode_ == "multiclass":
             q = interpolated(p, self.knots_[0], self.values_[0]) + _TILT * p
         else:
@@ -515,10 +513,6 @@ def _is_one_score(X: Any, y: Any) -> bool:
     return len(shape) == 2 and shape[1] == 1 and not hasattr(X, "columns")
 
 
-def _double_softmax(logits: np.ndarray) -> np.ndarray:
-    return softmax(logits, np.float64)
-
-
 def flattened(
     logits: np.ndarray, labels: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -530,7 +524,7 @@ def flattened(
     n = len(labels)
     rows = np.arange(n)
     at_label = np.concatenate(
-        [_double_softmax(logits[b])[rows[: len(labels[b])], labels[b]] for b in row_slices(logits)]
+        [softmax(logits[b], np.float64)[rows[: len(labels[b])], labels[b]] for b in row_slices(logits)]
     )
     hits = np.unique(at_label)
     # Places: 2 i + 1 is the i-th hit's own probability, 2 i the open interval below it.
@@ -538,7 +532,7 @@ def flattened(
 
     def one(block: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         available = ~np.isinf(logits[block])
-        p = _double_softmax(logits[block])
+        p = softmax(logits[block], np.float64)
         at = np.searchsorted(hits, p)
         place = 2 * at + (hits[np.minimum(at, len(hits) - 1)] == p)
         mass = np.bincount(

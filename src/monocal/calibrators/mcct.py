@@ -154,6 +154,7 @@ class MCCTInverse(MCCT):
 _SMALLEST = 1e-6  # w > 0 and v > 0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Published(Calibrator):
     """The published procedure, made by ``MCCT.as_published()`` and ``MCCTInverse.as_published()``. It does not keep the order.
 
@@ -174,7 +175,7 @@ class Published(Calibrator):
     max_iter : int
     tol : float
         SLSQP's ``ftol``.
-    class_axis, ignore_index
+    input, class_axis, ignore_index
         As in `Calibrator`.
 
     Attributes
@@ -208,23 +209,11 @@ class Published(Calibrator):
         "n_iter_": None,
     }
 
-    def __init__(
-        self,
-        inverse: bool = False,
-        top_k: int | None = None,
-        filter: bool = False,
-        max_iter: int = 100,
-        tol: float = 1e-12,
-        class_axis: int = -1,
-        ignore_index: int | None = None,
-    ):
-        self.inverse = inverse
-        self.top_k = top_k
-        self.filter = filter
-        self.max_iter = max_iter
-        self.tol = tol
-        self.class_axis = class_axis
-        self.ignore_index = ignore_index
+    inverse: bool = False
+    top_k: int | None = None
+    filter: bool = False
+    max_iter: int = 100
+    tol: float = 1e-12
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
         warn(

@@ -112,68 +112,57 @@ def _try_rows(calibrator: Calibrator, m: int) -> None:
 # Rules.
 
 
-def positive(calibrator: Calibrator, value: Any, name: str) -> None:
-    expect(np.asarray(value) > 0, name, value, "a number above 0")
+def _rule(holds: Callable[[Any], Any], expected: str) -> Rule:
+    """A rule for a value by itself."""
+
+    def rule(calibrator: Any, value: Any, name: str) -> None:
+        expect(holds(value), name, value, expected)
+
+    return rule
 
 
-def not_negative(calibrator: Calibrator, value: Any, name: str) -> None:
-    expect(np.asarray(value) >= 0, name, value, "numbers that are not negative")
+def _all_of(*rules: Rule) -> Rule:
+    def rule(calibrator: Any, value: Any, name: str) -> None:
+        for one in rules:
+            one(calibrator, value, name)
+
+    return rule
 
 
-def share(calibrator: Calibrator, value: Any, name: str) -> None:
-    expect(0 <= value < 1, name, value, "a number of at least 0 and below 1")
+def _per_class(largest: float) -> Rule:
+    """A number of moderate size for each class, or for each pair of classes."""
+
+    def rule(calibrator: Any, value: Any, name: str) -> None:
+        m = calibrator.n_features_in_
+        expect(np.shape(value) in ((m,), (m, m)), name, value, f"one entry for each of {m} classes")
+        expect(np.abs(value) <= largest, name, value, f"numbers of at most {largest:g}")
+
+    return rule
 
 
-def shares(calibrator: Calibrator, value: Any, name: str) -> None:
-    not_negative(calibrator, value, name)
-    expect(abs(np.sum(value) - 1) < 1e-6, name, value, "shares that sum to 1")
+def _each_line(differences: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    return lambda value: all(line.ndim == 1 and differences(np.diff(line)).all() for line in _lines(value))
 
 
-def text(calibrator: Calibrator, value: Any, name: str) -> None:
-    expect(isinstance(value, str), name, value, "a name")
+positive = _rule(lambda x: np.asarray(x) > 0, "a number above 0")
+not_negative = _rule(lambda x: np.asarray(x) >= 0, "numbers that are not negative")
+share = _rule(lambda x: 0 <= x < 1, "a number of at least 0 and below 1")
+shares = _all_of(not_negative, _rule(lambda x: abs(np.sum(x) - 1) < 1e-6, "shares that sum to 1"))
+text = _rule(lambda x: isinstance(x, str), "a name")
+rising = _rule(_each_line(lambda d: d >= 0), "numbers that do not fall")
+strictly_rising = _rule(_each_line(lambda d: d > 0), "numbers that rise")
+# Products with logits are finite: a row may otherwise hold an infinity, and become NaN.
+moderate = _rule(lambda x: np.abs(x) <= _LARGEST, f"numbers of at most {_LARGEST:g}")
+per_class = _per_class(_LARGEST)
+centre = _per_class(1e38)  # a mean of logits, which may be masks of -3e38
+frequencies = _all_of(per_class, positive, shares)
+counts = _all_of(per_class, not_negative)
 
 
 def names(calibrator: Calibrator, value: Any, name: str) -> None:
     expect(not isinstance(value, str) and np.ndim(value) == 1, name, value, "a list of names")
     expect(len(value) == calibrator.n_features_in_, name, value, "one name for each class")
     expect(len(set(value)) == len(value), name, value, "names that differ")
-
-
-def rising(calibrator: Calibrator, value: Any, name: str) -> None:
-    for line in _lines(value):
-        expect(line.ndim == 1 and (np.diff(line) >= 0).all(), name, line, "numbers that do not fall")
-
-
-def strictly_rising(calibrator: Calibrator, value: Any, name: str) -> None:
-    for line in _lines(value):
-        expect(line.ndim == 1 and (np.diff(line) > 0).all(), name, line, "numbers that rise")
-
-
-def moderate(calibrator: Calibrator, value: Any, name: str, largest: float = _LARGEST) -> None:
-    """Numbers whose products with logits are finite: a row may otherwise hold an infinity, and become NaN."""
-    expect(np.abs(value) <= largest, name, value, f"numbers of at most {largest:g}")
-
-
-def per_class(calibrator: Calibrator, value: Any, name: str, largest: float = _LARGEST) -> None:
-    m = calibrator.n_features_in_
-    expect(np.shape(value) in ((m,), (m, m)), name, value, f"one entry for each of {m} classes")
-    moderate(calibrator, value, name, largest)
-
-
-def centre(calibrator: Calibrator, value: Any, name: str) -> None:
-    """A mean of logits, which may be masks of -3e38."""
-    per_class(calibrator, value, name, 1e38)
-
-
-def frequencies(calibrator: Calibrator, value: Any, name: str) -> None:
-    per_class(calibrator, value, name)
-    positive(calibrator, value, name)
-    shares(calibrator, value, name)
-
-
-def counts(calibrator: Calibrator, value: Any, name: str) -> None:
-    per_class(calibrator, value, name)
-    not_negative(calibrator, value, name)
 
 
 def by_rank(calibrator: Calibrator, value: Any, name: str) -> None:

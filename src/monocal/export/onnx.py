@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -128,21 +129,14 @@ def _shape(plan: FittedMap, axis: int, ndim: int | str | None) -> list[str | int
     return shape
 
 
-def _shape_of_result(plan: FittedMap, output: str, shape: list[str | int] | None) -> list[str | int] | None:
-    return (
-        [shape[0], plan.width(output)] if plan.of_scores and shape is not None and len(shape) == 2 else shape
-    )
-
-
 def _with_some_shape(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy whose inputs and outputs have a shape, for the checker, which requires one."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for value in (*copy.graph.input, *copy.graph.output):
+    model = deepcopy(model)
+    for value in (*model.graph.input, *model.graph.output):
         if not value.type.tensor_type.HasField("shape"):
             for name in ("axis_0", "axis_1"):
                 value.type.tensor_type.shape.dim.add(dim_param=f"{value.name}_{name}")
-    return copy
+    return model
 
 
 def _alone(
@@ -152,6 +146,9 @@ def _alone(
     name = output if output != source else f"calibrated_{output}"
     graph = Graph(OPSET, dtype)
     ndim = None if shape is None else len(shape)
+    of_result = (
+        [shape[0], plan.width(output)] if plan.of_scores and shape is not None and ndim == 2 else shape
+    )
     graph.rename(_along(graph, plan, source, output, _CONTEXT, axis, ndim), name)
     return helper.make_model(
         helper.make_graph(
@@ -161,7 +158,7 @@ def _alone(
                 helper.make_tensor_value_info(source, _TYPES[dtype], shape),
                 *_context(plan, _CONTEXT, shape, axis),
             ],
-            [helper.make_tensor_value_info(name, _TYPES[dtype], _shape_of_result(plan, output, shape))],
+            [helper.make_tensor_value_info(name, _TYPES[dtype], of_result)],
             graph.constants,
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],
@@ -257,8 +254,11 @@ def _appended(
     model.graph.input.extend(_context(plan, context, own, axis))
     model.graph.node.extend(graph.nodes)
     model.graph.initializer.extend(graph.constants)
-    if zip_map is not None:
-        _put_last(model.graph, zip_map, name)
+    if zip_map is not None:  # it comes after what it takes now
+        moved = deepcopy(zip_map)
+        moved.input[0] = name
+        model.graph.node.remove(zip_map)
+        model.graph.node.append(moved)
         return model
     value = helper.make_tensor_value_info(name, _TYPES[dtype], None)
     if dims:
@@ -269,15 +269,6 @@ def _appended(
     del model.graph.output[position]
     model.graph.output.insert(position, value)
     return model
-
-
-def _put_last(graph: onnx.GraphProto, node: onnx.NodeProto, source: str) -> None:
-    """Feed a node with a tensor that is made after it."""
-    moved = onnx.NodeProto()
-    moved.CopyFrom(node)
-    moved.input[0] = source
-    graph.node.remove(node)
-    graph.node.append(moved)
 
 
 def external_files(path: Path) -> list[Path]:
@@ -298,9 +289,7 @@ def _locations(message: Any) -> Iterator[str]:
 
 def _read(classifier: Any, *, external: bool = True) -> onnx.ModelProto:
     if isinstance(classifier, onnx.ModelProto):
-        copy = onnx.ModelProto()
-        copy.CopyFrom(classifier)
-        return copy
+        return deepcopy(classifier)
     if not isinstance(classifier, (str, os.PathLike)):
         raise InputError(
             f"append_to must be an ONNX model or a path to one, got {type(classifier).__name__}."

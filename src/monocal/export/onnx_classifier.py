@@ -10,7 +10,6 @@ a graph that differs is not given out.
 from __future__ import annotations
 
 import copy
-import importlib
 import os
 import warnings
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..core.map import map_of
-from ..errors import InputError, MissingExtraError, require
+from ..errors import InputError, require
 from ..inputs.validation import check_choice
 from ..io import atomic_path
 from .onnx import OPSET, to_onnx
@@ -74,22 +73,13 @@ def classifier_to_onnx(
 def _calibrated(model: CalibratedModel, X: Any, output: str, dtype: str) -> onnx.ModelProto:
     """One estimator with its calibrator; the label is still the estimator's."""
     map_of(model.calibrators[0])  # first: what cannot be exported need not be converted
-    skl2onnx = _skl2onnx()
+    skl2onnx = require("skl2onnx")
     runtime = require("onnxruntime", "onnx")
     rows = _rows(model, X, dtype)
     name = "uncalibrated_probabilities" if model.response == "predict_proba" else "logits"
     graph = _with_scores(_converted(skl2onnx, model, rows), model, dtype, name)
     _check(runtime, graph, model, rows, name)
     return to_onnx(model.calibrators[0], append_to=graph, tensor=name, output=output, dtype=dtype)
-
-
-def _skl2onnx() -> Any:
-    try:
-        return importlib.import_module("skl2onnx")
-    except ImportError as error:
-        raise MissingExtraError(
-            "skl2onnx is needed to export a scikit-learn classifier and is not installed: run  pip install skl2onnx"
-        ) from error
 
 
 def _rows(model: CalibratedModel, X: Any, dtype: str) -> Any:
@@ -189,8 +179,7 @@ def _mean_graph(
 
     ``places`` says which of all classes the columns of each member are.
     """
-    merged = onnx.ModelProto()
-    merged.CopyFrom(members[0])
+    merged = copy.deepcopy(members[0])
     for field in (merged.graph.node, merged.graph.initializer, merged.graph.output, merged.graph.value_info):
         del field[:]
     g = Graph(OPSET, dtype, prefix="mean/")
