@@ -64,10 +64,10 @@ _IN_COMMANDS = {
 
 
 # What --help shows first; --more shows every option.
-_READING = ("kind", "labels", "labels_name", "logits_name")
+_READING = ("kind", "labels_file", "labels", "values")
 _SHOWN = {
     "fit": ("out", "method", "context", "force", "as_json", *_READING),
-    "apply": ("out", "write_as", "context", "force", "as_json", "kind", "logits_name"),
+    "apply": ("out", "write_as", "context", "force", "as_json", "kind", "values"),
     "evaluate": ("calibrator", "everything", "explain", "groups", "as_json", *_READING),
     "check": ("calibrator", "max_ece_excess", "as_json", *_READING),
     "compare": ("test", "only", "everything", "time_limit", "as_json", *_READING),

@@ -90,18 +90,8 @@ def compare(
     advice = recommendation(result)
     shift = None if judge is None else label_shift_test(cal.labels, judge.labels, n_classes=cal.n_classes)
     if as_json:
-        print_json(
-            {
-                "judged_on": how,
-                "recommended": result.recommended,
-                "within_noise": [one.name for one in result.alike(keeping=True)],
-                "recommended_if_order_may_change": result.recommended_free,
-                "reason": advice,
-                "price_of_order": result.price and {"method": result.price[0], **result.price[1].to_dict()},
-                "label_shift": shift and shift.to_dict(),
-                "methods": [_as_dict(one) for one in (*result.judged, *_without_figures(result))],
-            }
-        )
+        of_shift = {"label_shift": shift and shift.to_dict()}
+        print_json({"judged_on": how, "reason": advice, **of_shift, **_results_as_dict(result)})
     else:
         _print_methods(result, f"{cal.name}: {how}", cal.n_classes == 2, wide)
         say(advice)
@@ -144,7 +134,17 @@ def _without_figures(result: MethodComparison) -> list[MethodResult]:
     return [one for one in result.results if one.evaluation is None]
 
 
-def _as_dict(one: MethodResult) -> dict[str, Any]:
+def _results_as_dict(result: MethodComparison) -> dict[str, Any]:
+    return {
+        "recommended": result.recommended,
+        "within_noise": [one.name for one in result.alike(keeping=True)],
+        "recommended_if_order_may_change": result.recommended_free,
+        "price_of_order": result.price and {"method": result.price[0], **result.price[1].to_dict()},
+        "methods": [_method_as_dict(one) for one in (*result.judged, *_without_figures(result))],
+    }
+
+
+def _method_as_dict(one: MethodResult) -> dict[str, Any]:
     return {
         "name": one.name,
         "guarantees_order": one.keeps_order,
@@ -184,7 +184,7 @@ def report(
     if calibrator is not None and method is not None:
         raise InputError("Give --calibrator (one that is fitted) or --method (one to fit), not both.")
     check_extension(out, ".html", ".htm")
-    check_not_read(out, path, test, calibrator, reading.labels)
+    check_not_read(out, path, test, calibrator, reading.labels_file)
     cal, judge = reading.read_both(path, test, many_labels=True)
     options: dict[str, Any] = {}
     if cal.many_labels:
@@ -198,11 +198,9 @@ def report(
             "time_limit": time_limit,
         }
     model = load(calibrator) if calibrator else make(method, cal) if method else None
-    begun, steps = (
-        count(),
-        3 + (len(default_methods(cal.kind, cal.n_classes, networks=everything)) if compare else 0),
-    )
-    with progress("Reading", steps) as update:
+    methods = default_methods(cal.kind, cal.n_classes, networks=everything) if compare else ()
+    begun = count()
+    with progress("Reading", 3 + len(methods)) as update:
         page = write_report(
             out,
             cal,

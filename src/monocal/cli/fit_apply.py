@@ -139,19 +139,16 @@ def fit(
     from ..persistence import to_json
 
     check_extension(out, ".json")
-    check_not_read(out, path, reading.labels)
+    check_not_read(out, path, reading.labels_file)
     parameters: dict[str, Any] = parse_settings(settings or [])
-    if top_k is not None:
-        parameters["top_k"] = top_k
-    if shrinkage is not None:
-        parameters["shrinkage"] = parse(shrinkage)
+    parameters |= {} if top_k is None else {"top_k": top_k}
+    parameters |= {} if shrinkage is None else {"shrinkage": parse(shrinkage)}
     with atomic_path(out, force=force) as temporary:
         data = reading.read_to_learn(path, weights=True, many_labels=True)
         calibrator = make(method, data, parameters, context=bool(context))
         keywords = _context(calibrator, find_columns(context, data, path, reading.group, "context="))
-        with progress(
-            f"Fitting {type(calibrator).__name__} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
-        ) as update:
+        title = f"Fitting {type(calibrator).__name__} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
+        with progress(title) as update:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 calibrator.fit(data.values, data.labels, sample_weight=data.weights, **keywords)
@@ -163,32 +160,31 @@ def fit(
         rows = (data.values, data.labels, *(() if data.weights is None else (data.weights,)))
         temporary.write_text(to_json(calibrator, data=rows, metrics=metrics), encoding="utf-8")
 
-    failed = [w for w in caught if issubclass(w.category, ConvergenceWarning)]
+    converged = not any(issubclass(w.category, ConvergenceWarning) for w in caught)
     for warning in caught:
         warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
     if as_json:
-        print_json(
-            {
-                "calibrator": out,
-                "class": type(calibrator).__name__,
-                "parameters": calibrator.get_params(),
-                "read": data.taken,
-                "n_samples": data.n_samples,
-                "n_classes": data.n_classes,
-                "input": data.kind,
-                "classes": data.class_names,
-                "preserves_order": calibrator.preserves_order,
-                "converged": not failed,
-                "certificate": _certificate(calibrator),
-                "held_out": held_out,
-                "metrics": metrics,
-            }
-        )
+        of_fit = {"converged": converged, "held_out": held_out, "metrics": metrics}
+        print_json({"calibrator": out, **_as_dict(calibrator, data), **of_fit})
     else:
         _print_fit(calibrator, data, evaluations, held_out)
         _say_next(calibrator, data, path, out, bool(context))
-    if failed:
+    if not converged:
         raise typer.Exit(CHECK_FAILED)
+
+
+def _as_dict(calibrator: Calibrator, data: LogitsSet) -> dict[str, Any]:
+    return {
+        "class": type(calibrator).__name__,
+        "parameters": calibrator.get_params(),
+        "read": data.taken,
+        "n_samples": data.n_samples,
+        "n_classes": data.n_classes,
+        "input": data.kind,
+        "classes": data.class_names,
+        "preserves_order": calibrator.preserves_order,
+        "certificate": _certificate(calibrator),
+    }
 
 
 def _context(calibrator: Calibrator, context: Any) -> dict[str, Any]:
@@ -343,16 +339,16 @@ def apply(
     if write_as is Kind.percent:
         raise typer.BadParameter("--as percent is not written: take probabilities.")
     check_writable(out)
-    check_not_read(out, path, calibrator, reading.labels)
+    check_not_read(out, path, calibrator, reading.labels_file)
     with atomic_path(out, force=force) as temporary:
         model, data = reading.read_for(
             load(calibrator),
             path,
-            need_labels=reading.labels is not None,
+            need_labels=reading.labels_file is not None,
             many_labels=True,
             mmap=path.suffix.lower() == ".npy",
         )
-        if data.places_of is not None and reading.labels is not None:
+        if data.places_of is not None and reading.labels_file is not None:
             raise InputError("--labels go along with rows of a table; of pixels and tokens leave them out.")
         with progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}", data.n_samples) as update:
             columns = context_for(model, context, data, path, reading.group)
@@ -435,14 +431,11 @@ def _names_of_results(columns: tuple[str, ...], kind: str) -> list[str]:
 
 def _columns_to_keep(data: LogitsSet, reading: Reading, out: Path, to_table: bool) -> dict[str, Any]:
     """What goes with the rows: all columns of a table that becomes a table; else ids, words and labels, as they stand."""
-    from ..io.named_arrays import open_arrays
     from ..io.read import to_carry
 
     if data.path is None or not (data.aside or to_table):
         return {}
-    source = open_arrays(
-        data.path, separator=reading.separator, decimal=reading.decimal and reading.decimal.value
-    )
+    source = reading.open(data.path)
     text = out.suffix.lower() in (".csv", ".tsv", ".gz")
     carried = to_carry(source, source.names if to_table else data.aside, text=text)
     if data.kept is not None:

@@ -77,46 +77,34 @@ def evaluate(
 
     data, sides = _sides(reading, path, calibrator, context, many_labels=True)
     if data.many_labels:
-        unused: dict[str, Any] = {
-            "--groups": groups,
-            "--metrics": metrics,
-            "--decompose": decompose,
-            "--context": context,
-        }
+        unused = {"--groups": groups, "--metrics": metrics, "--decompose": decompose, "--context": context}
         unused |= {"--all": everything, "--explain": explain, "--n-boot": n_boot != _N_BOOT}
-        refuse_for_many_labels(path, unused | {"--weights-name": reading.weights_name})
+        refuse_for_many_labels(path, unused | {"--weights-name": reading.weights})
         return _print_labels(data, sides, as_json, path, calibrator, seed)
     names = [name.strip() for name in metrics.split(",")] if metrics else None
     if names is None and not as_json:
         names = metrics_to_show(data.n_classes, everything)
-    shift = None
-    if calibrator is not None:
-        _warn_if_fitted_on(calibrator, data)
-        shift = _shift_since_fit(calibrator, data)
-    options: dict[str, Any] = {"sample_weight": data.weights, "seed": seed}
+    by = find_groups(groups, data, path, reading.group)
+    shift = None if calibrator is None else _shift_since_fit(calibrator, data)
+    rows: dict[str, Any] = {"labels": data.labels, "sample_weight": data.weights}
+    options = {
+        "metrics": names,
+        "n_boot": n_boot,
+        "seed": seed,
+        "groups": by,
+        "class_names": data.class_names,
+    }
     with progress(f"Evaluating {data.n_samples:,} x {data.n_classes:,}"):
-        results = {
-            side: measure.evaluate(probs, data.labels, metrics=names, n_boot=n_boot, **options)
-            for side, probs in sides.items()
-        }
-        floor = measure.ece_floor(
-            next(reversed(sides.values())), data.labels, metric=ece_of(data.n_classes), **options
-        )
-    by_group = _by_group(sides, data, groups, path, reading.group, seed) if groups else {}
-    parts = {}
-    if decompose:
-        parts = {
-            side: measure.decompose(probs, data.labels, sample_weight=data.weights)
-            for side, probs in sides.items()
-        }
+        results = {side: measure.evaluate(probs, **rows, **options) for side, probs in sides.items()}
+        last = next(reversed(sides.values()))
+        floor = measure.ece_floor(last, **rows, metric=ece_of(data.n_classes), seed=seed)
+    parts = {side: measure.decompose(probs, **rows) for side, probs in sides.items()} if decompose else {}
     if as_json:
-        result: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in results.items()}
-        for side, one in by_group.items():
-            result[side]["groups"] = one.to_dict()
+        plain: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in results.items()}
         for side, split in parts.items():
-            result[side]["decomposition"] = split.to_dict()
-        result |= {"ece_floor": floor.to_dict(), "label_shift": shift and shift.to_dict()}
-        print_json({"data": path, "calibrator": calibrator, **result})
+            plain[side]["decomposition"] = split.to_dict()
+        plain |= {"ece_floor": floor.to_dict(), "label_shift": shift and shift.to_dict()}
+        print_json({"data": path, "calibrator": calibrator, **plain})
         return
     title = f"{data.name}: {data.n_samples:,} samples, {data.n_classes:,} classes"
     print_evaluations(results, f"{title}{_intervals(next(iter(results.values())))}", explain=explain)
@@ -125,8 +113,8 @@ def evaluate(
         say(f"{'' if len(parts) == 1 else side + ': '}NLL {split.nll}; Brier score {split.brier}.")
     if shift is not None and shift.shifted:
         say(shift.sentence(data.class_names))
-    if by_group:
-        _print_groups(by_group)
+    if by is not None:
+        _print_groups({side: result.groups for side, result in results.items() if result.groups is not None})
 
 
 def ece_of(n_classes: int) -> str:
@@ -144,21 +132,6 @@ def floor_sentence(floor: Floor, two: bool) -> str:
         f"Perfectly calibrated, these rows would show an ECE{' of P(class 1)' * two} of {low} ({100 * floor.level:g} % of the "
         f"time at most {high}): {seen} is {verdict} ({show_p(floor.p_value)})."
     )
-
-
-def _by_group(
-    sides: Mapping[str, np.ndarray], data: LogitsSet, names: str, path: Path, group: str | None, seed: int
-) -> dict[str, GroupEvaluation]:
-    """Calibration of each group, for every side."""
-    from ..metrics import evaluate
-
-    options: dict[str, Any] = {"sample_weight": data.weights, "class_names": data.class_names, "seed": seed}
-    options["groups"] = find_groups(names, data, path, group)
-    results = {
-        side: evaluate(probs, data.labels, metrics="accuracy", **options).groups
-        for side, probs in sides.items()
-    }
-    return {side: groups for side, groups in results.items() if groups is not None}
 
 
 def _print_groups(results: Mapping[str, GroupEvaluation]) -> None:
@@ -184,24 +157,25 @@ def _intervals(result: Evaluation) -> str:
     )
 
 
-def _warn_if_fitted_on(calibrator: Path, data: LogitsSet) -> None:
-    from ..persistence import describe, fingerprint
-
-    saved = describe(calibrator)["data"]
-    same_shape = isinstance(saved, dict) and saved.get("shape") == list(data.values.shape)
-    if same_shape and saved.get("sha256") == fingerprint(data.values, data.labels, data.weights)["sha256"]:
-        note(f"{calibrator} was fitted on these very data: the figures after are better than on others.")
-
-
 def _shift_since_fit(calibrator: Path, data: LogitsSet) -> LabelShiftTest | None:
-    """Whether the labels have other frequencies than those the calibrator was fitted on; None where the file does not tell."""
+    """Whether the labels have other frequencies than those the calibrator was fitted on; None where the file does not tell.
+
+    A note says if it was fitted on these very data.
+    """
     import numpy as np
 
     from ..metrics.labels import label_shift_of_counts
-    from ..persistence import describe
+    from ..persistence import describe, fingerprint
 
     saved = describe(calibrator)
-    counts = saved["data"].get("label_counts") if isinstance(saved["data"], dict) else None
+    fitted_on = saved["data"] if isinstance(saved["data"], dict) else {}
+    same_shape = fitted_on.get("shape") == list(data.values.shape)  # or a fingerprint is not needed
+    if (
+        same_shape
+        and fitted_on.get("sha256") == fingerprint(data.values, data.labels, data.weights)["sha256"]
+    ):
+        note(f"{calibrator} was fitted on these very data: the figures after are better than on others.")
+    counts = fitted_on.get("label_counts")
     if saved.get("class") == "LabelShift" or not isinstance(counts, list) or len(counts) != data.n_classes:
         return None
     if not all(type(count) is int and 0 <= count < 2**53 for count in counts) or not any(counts):
@@ -312,7 +286,7 @@ def audit(
             note(f"{type(model).__name__} keeps the ranking of the rows (AUC), not the two classes of a row.")
     else:
         old = reading.read(before, with_labels=False)
-        renamed = replace(reading, kind=after_kind, logits_name=None)
+        renamed = replace(reading, kind=after_kind, values=None)
         new = renamed.read(after, with_labels=False, known_classes=old.class_names)
         new = new.in_order_of(old.class_names)
         values = _comparable(new.values, new.kind, old.kind)
@@ -340,21 +314,20 @@ def _comparable(values: Any, kind: str, other: str) -> Any:
     return ranks / ranks.sum(axis=1, keepdims=True)
 
 
+_AUDIT = {
+    "rows": "{0.rows:,}",
+    "with classes that changed places": "{0.rows_inverted:,} ({0.share_inverted:.2%})",
+    "with another top class": "{0.top1_changed:,} ({0.share_top1_changed:.2%})",
+    "pairs that changed places": "{0.inverted_pairs:,}",
+    "ties broken": "{0.ties_broken:,}",
+    "ties made": "{0.ties_made:,}",
+}
+
+
 def _print_audit(result: OrderAudit) -> None:
     columns = {"all rows": result.all, f"uncertain (top below {result.uncertain_below:g})": result.uncertain}
-    counts = {
-        "rows": [f"{c.rows:,}" for c in columns.values()],
-        "with classes that changed places": [
-            f"{c.rows_inverted:,} ({c.share_inverted:.2%})" for c in columns.values()
-        ],
-        "with another top class": [
-            f"{c.top1_changed:,} ({c.share_top1_changed:.2%})" for c in columns.values()
-        ],
-        "pairs that changed places": [f"{c.inverted_pairs:,}" for c in columns.values()],
-        "ties broken": [f"{c.ties_broken:,}" for c in columns.values()],
-        "ties made": [f"{c.ties_made:,}" for c in columns.values()],
-    }
-    print_table(["", *columns], [[name, *cells] for name, cells in counts.items()])
+    rows = [[name, *(text.format(c) for c in columns.values())] for name, text in _AUDIT.items()]
+    print_table(["", *columns], rows)
     say(f"The order of the classes was {'' if result.preserved else 'not '}kept.")
 
 

@@ -120,15 +120,14 @@ def _probabilities(
     reading: Reading, model: Calibrator | None, path: Path, names: Sequence[str] | None
 ) -> tuple[LogitsSet, Any]:
     """The set of a file, its classes in the order of ``names``, and what users see of its rows."""
-    from .row_blocks import in_blocks, joined, uncalibrated
+    from .row_blocks import before_and_after, uncalibrated
 
     if model is None:
         data = reading.ordered(reading.read(path, unknown=True), names)
         return data, uncalibrated(data.values, data.kind)
     of_rows, data = reading.read_for(model, path, with_labels=True, unknown=True)
     data = reading.ordered(data, names)
-    before = uncalibrated(data.values[:1], data.kind)
-    return data, joined(in_blocks(of_rows.predict_proba, data.values), data.values.shape, before.dtype)
+    return data, before_and_after(of_rows, data.values)[1]
 
 
 def _draw(watch: Monitor, path: Path) -> None:
@@ -151,13 +150,8 @@ def _print(watch: Monitor) -> None:
         note(f"The last {_SHOWN} of {len(watch.windows)} windows:")
     rows = [
         [
-            f"{w.first_row:,}",
-            f"{w.rows:,}",
-            f"{w.labelled:,}",
-            _percent(w.accuracy),
-            _percent(w.confidence),
-            _percent(w.ece),
-            _percent(w.floor_high),
+            *(f"{count:,}" for count in (w.first_row, w.rows, w.labelled)),
+            *map(_percent, (w.accuracy, w.confidence, w.ece, w.floor_high)),
             f"{w.evidence:.1f}",
         ]
         for w in watch.windows[-_SHOWN:]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..calibrators import Calibrator
     from ..io import LogitsSet
+    from ..io.named_arrays import NamedArrays
 
 _FEW_ROWS = 50
 _CHANCE = 1e-3  # how rarely luck alone may do what is called wrong
@@ -174,21 +175,21 @@ OPTIONS: dict[str, Any] = {
     ),
     # How a file is read: the fields of `Reading`.
     "kind": _flag("--kind --input", "What the numbers are, where their name does not say it. Never guessed."),
-    "labels_name": _flag(
+    "labels": _flag(
         "--labels-name", "Name of the array or column of labels, or its place: -1 is the last column."
     ),
-    "logits_name": _flag(
+    "values": _flag(
         "--logits-name",
         "Name of the array (or the columns, with commas between, or a pattern such as 'p_*') "
         "that holds the logits or probabilities.",
     ),
-    "labels": _flag("--labels", "A second file that holds the labels."),
+    "labels_file": _flag("--labels", "A second file that holds the labels."),
     "classes": _flag("--classes", "Names of the classes in the order of the columns, commas between."),
     "first_label": _flag("--first-label", "1 where labels count from 1.", min=0, max=1),
     "drop_missing": _flag("--drop-missing", "Leave rows with missing values out."),
     "separator": _flag("--sep", "What stands between the cells of a text table, where it is not recognised."),
     "decimal": _flag("--decimal", "The decimal point of a text table, where it is not recognised."),
-    "weights_name": _flag("--weights-name", "Name of the array or column of weights of the rows."),
+    "weights": _flag("--weights-name", "Name of the array or column of weights of the rows."),
     "part": _flag("--part", "Which part of a file that holds two. val is another word for cal."),
     "group": _flag("--group", "Which set of an HDF5 file that holds several: dataset/model."),
     "class_axis": _flag(
@@ -202,71 +203,58 @@ OPTIONS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Reading:
-    """The options that say how a file is read."""
+    """The options that say how a file is read, called as `monocal.data.read` calls them."""
 
     kind: Kind | None = None
-    labels_name: str | None = None
-    logits_name: str | None = None
-    labels: Path | None = None
+    labels: str | None = None
+    values: str | None = None
+    labels_file: Path | None = None
     classes: str | None = None
     first_label: int | None = None
     drop_missing: bool = False
     separator: str | None = None
     decimal: Decimal | None = None
-    weights_name: str | None = None
+    weights: str | None = None
     part: Part | None = None
     group: str | None = None
     class_axis: int | None = None
     ignore_index: int | None = None
+
+    def open(self, path: Path, *, mmap: bool = False) -> NamedArrays:
+        """The arrays of a file, not read yet."""
+        from ..io.named_arrays import open_arrays
+
+        return open_arrays(path, mmap=mmap, separator=self.separator, decimal=self.decimal)
 
     def read(
         self,
         path: Path,
         *,
         prefer: str = "test",
-        expected: str | None = None,
-        known_classes: Sequence[str] | None = None,
-        many: bool = False,
         many_labels: bool = False,
-        need_labels: bool = False,
-        with_labels: bool = True,
         mmap: bool = False,
         unknown: bool = False,
+        **how: Any,
     ) -> LogitsSet:
         """One set; of a file with two parts the preferred one unless ``--part`` says otherwise.
 
         With ``unknown``, rows with a label that does not count, or with -1, stay: their label is not known. ``many_labels``:
-        whether the command takes files of many labels.
+        whether the command takes files of many labels. The rest is as in `read_source`.
         """
-        from ..io.named_arrays import open_arrays
         from ..io.read import read_source
 
         speak_of(path)
-        source = open_arrays(
-            path, mmap=mmap, separator=self.separator, decimal=self.decimal and self.decimal.value
-        )
-        data = read_source(
-            source,
-            values=_listed(self.logits_name),
-            labels=_listed(self.labels_name),
-            labels_file=self.labels,
-            first_label=self.first_label,
-            classes=None if self.classes is None else [name.strip() for name in self.classes.split(",")],
-            weights=self.weights_name,
-            kind=self.kind and self.kind.value,
-            expected=expected,
-            known_classes=known_classes,
-            many=many,
-            strict=True,
-            part=self.part.value if self.part else (prefer if len(_parts(source)) > 1 else None),
-            group=self.group,
-            need_labels=need_labels,
-            with_labels=with_labels,
-            class_axis=self.class_axis,
-            ignore_index=None if unknown else self.ignore_index,
-            unknown=(-1, -1 if self.ignore_index is None else self.ignore_index) if unknown else (),
-            drop_missing=self.drop_missing,
-        )
+        source = self.open(path, mmap=mmap)
+        options = {one.name: getattr(self, one.name) for one in fields(self)} | how
+        del options["separator"], options["decimal"]
+        if self.part is None and len(_parts(source)) > 1:
+            options["part"] = prefer
+        if unknown:
+            options["unknown"] = (-1, -1 if self.ignore_index is None else self.ignore_index)
+            options["ignore_index"] = None
+        for name in ("values", "labels", "classes"):
+            options[name] = _listed(options[name], name)
+        data = read_source(source, strict=True, **options)
         for text in data.notes:
             note(f"{path}: {text}")
         if data.many_labels and not many_labels:
@@ -278,7 +266,7 @@ class Reading:
 
     def read_to_learn(self, path: Path, *, weights: bool = False, many_labels: bool = False) -> LogitsSet:
         """A labelled set to fit on; what looks wrong in it is warned of."""
-        if self.weights_name is not None and not weights:
+        if self.weights is not None and not weights:
             raise InputError(
                 "--weights-name is for fit and evaluate; compare and report take every row alike."
             )
@@ -295,9 +283,7 @@ class Reading:
         *,
         need_labels: bool = False,
         with_labels: bool = False,
-        many_labels: bool = False,
-        mmap: bool = False,
-        unknown: bool = False,
+        **how: Any,
     ) -> tuple[Calibrator, LogitsSet]:
         """A set that a fitted calibrator can take, and the calibrator as it takes it: rows, in columns without names.
 
@@ -319,11 +305,9 @@ class Reading:
             expected=calibrator.input,
             known_classes=names,
             many=isinstance(calibrator, MultilabelMCCT),
-            many_labels=many_labels,
             need_labels=need_labels,
             with_labels=need_labels or with_labels,
-            mmap=mmap,
-            unknown=unknown,
+            **how,
         )
         if data.kind != calibrator.input:
             raise InputError(
@@ -350,8 +334,6 @@ class Reading:
         self, path: Path, test: Path | None, many_labels: bool = False
     ) -> tuple[LogitsSet, LogitsSet | None]:
         """A set to fit on and one to judge on: a second file, or the test part of the first, or none."""
-        from ..io.named_arrays import open_arrays
-
         cal = self.read_to_learn(path, many_labels=many_labels)
         if test is not None:
             judge = self.read(
@@ -365,7 +347,7 @@ class Reading:
             judge = judge.with_classes(cal.n_classes)
             cal = cal.with_classes(judge.n_classes)
             return cal, self.ordered(judge, cal.class_names) if judge.n_classes == cal.n_classes else judge
-        if self.part is None and len(_parts(open_arrays(path))) > 1:
+        if self.part is None and len(_parts(self.open(path))) > 1:
             return cal, self.read(path, prefer="test", need_labels=True, many_labels=many_labels)
         return cal, None
 
@@ -395,18 +377,17 @@ def refuse_for_many_labels(path: Path, options: Mapping[str, Any]) -> None:
         raise InputError(f"{path} holds many labels: leave out {' '.join(given)}, which is for classes only.")
 
 
-def _listed(names: str | None) -> str | list[str] | None:
-    """Names with commas between, of which a single one stays a name."""
-    parts = [] if names is None else names.split(",")
-    return parts if len(parts) > 1 else names
+def _listed(names: str | None, what: str) -> str | list[str] | None:
+    """Names with commas between; a single one stays a name, but of classes."""
+    parts = [] if names is None else [name.strip() for name in names.split(",")]
+    return parts if len(parts) > 1 or (parts and what == "classes") else names
 
 
-def _parts(source: Any) -> set[str]:
+def _parts(source: NamedArrays) -> set[str | None]:
     """The parts that the names in a file speak of."""
     from ..io.column_names import meaning
 
-    said = map(meaning, source.names)
-    return {one.part for one in said if one.part and one.holds_values}
+    return {one.part for one in map(meaning, source.names) if one.part and one.holds_values}
 
 
 def reads(command: Callable[..., None]) -> Callable[..., None]:

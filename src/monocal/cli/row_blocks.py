@@ -117,5 +117,5 @@ def before_and_after(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities without and with the calibrator."""
     before = uncalibrated(values, calibrator.input)
-    blocks = in_blocks(calibrator.predict_proba, values.astype(before.dtype, copy=False), context=context)
-    return before, joined(blocks, before.shape, before.dtype)
+    context_of_rows = {} if context is None else {"context": context}
+    return before, calibrator.predict_proba(values.astype(before.dtype, copy=False), **context_of_rows)
