@@ -223,76 +223,85 @@ def is_number(cell: object) -> bool:
 
 def _open_text(path: Path, what: str, separator: str | None, decimal: str | None) -> NamedArrays:
     """Cells with commas, semicolons, tabs, bars or (in ``.txt``) spaces between, with or without a line of names."""
-    ending = extension(path)
-    spaced = ending == ".txt"
-
-    def opened() -> Any:  # pyarrow takes no name that is not UTF-8
-        if not spaced:
-            return (gzip.open if ending.endswith(".gz") else open)(path, "rb")
-        lines = path.read_bytes().decode("utf-8-sig").strip().splitlines()
-        return io.BytesIO("\n".join(re.sub(r"[ \t]+", "\t", line.strip()) for line in lines).encode())
-
-    with opened() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
-        comments: list[str] = []
-        head: list[str] = []
-        for line in lines:
-            (comments if not head and line.startswith("#") else head).append(line)
-            if len(head) > _HEAD:
-                break
-    if separator is None:
-        separator = "\t" if ending.startswith(".tsv") else _separator(head)
-    else:
-        separator = _checked_separator(path, separator, head)
-    cells_below = head[0].split(separator) if head else []
-    same_width = comments and len(comments[-1].split(separator)) == len(cells_below) > 1
-    if same_width and any(map(is_number, cells_below)):  # a line of names, such as #id,score,label
-        head = [comments.pop(), *head]
+    with _text_of(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as lines:
+        comments, head = _first_lines(lines)
+    separator = _separator(path, separator, head)
+    if comments and _is_header(comments[-1], head, separator):
+        head = [comments.pop().removeprefix("#"), *head]
     rows = list(csv.reader(head, delimiter=separator, strict=True))  # strict: a quote must end
-    first = rows[0] if rows else []
-    if not first:
+    if not rows or not rows[0]:
         raise FileError(
             f"{path} begins with an empty line, or holds comments alone: expected the names of the columns."
         )
-    headless = _lacks_names(first, rows[1:]) or (bool(comments) and all(map(is_number, first)))
-    names = [str(j) for j in range(len(first))] if headless else [name.strip() for name in first]
-    names[0] = names[0].removeprefix("#").strip() or names[0]
-    notes = ["the file has no line of names; columns are called '0', '1', ..."] * headless
-    notes += ["lines that begin with # were left out"] * bool(comments)
+    headless = _lacks_names(rows[0], rows[1:]) or (bool(comments) and all(map(is_number, rows[0])))
+    names = [str(j) if headless else name.strip() for j, name in enumerate(rows[0])]
     _refuse_equal_names(path, names)
     below = rows[not headless :]
     cells = {name: [row[j].strip() for row in below if j < len(row)] for j, name in enumerate(names)}
     comma = decimal == "," or (decimal is None and separator != "," and _has_decimal_commas(cells.values()))
     if comma:
         cells = {name: [cell.replace(",", ".") for cell in column] for name, column in cells.items()}
-        notes.append("commas in numbers were read as decimal points")
     text = frozenset(name for name, column in cells.items() if column and not any(map(is_number, column)))
-    if spaced and len(names) > 1 and not headless and text == set(names):
+    if extension(path) == ".txt" and len(names) > 1 and not headless and text == set(names):
         raise FileError(
             f"{path} holds text, {head[0].expandtabs(1).strip()[:40]!r}: expected a label in each line, or rows of numbers with "
             "spaces between."
         )
+    notes = {
+        "the file has no line of names; columns are called '0', '1', ...": headless,
+        "lines that begin with # were left out": comments,
+        "commas in numbers were read as decimal points": comma,
+        "the first column has no name and was left out as a row index": len(_without_index(names))
+        < len(names),
+    }
 
     @functools.cache
     def parsed() -> Any:
-        with reading(path, what), opened() as file:
+        with reading(path, what), _text_of(path) as file:
             table = _read_text(file, names, len(comments) + (not headless), separator)
+        replace = require("pyarrow.compute", "data").replace_substring
         for place, name in enumerate(names if comma else ()):
             if name not in text:
-                replace = require("pyarrow.compute", "data").replace_substring
                 table = table.set_column(place, name, replace(table.column(place), ",", "."))
         return table
 
-    if len(_without_index(names)) < len(names):
-        notes.append("the first column has no name and was left out as a row index")
+    def columns(names: Sequence[str]) -> Any:
+        return parsed().select(list(names))
+
     return NamedArrays(
         path,
         _without_index(names),
-        lambda names: [_numbers_or_words(column) for column in parsed().select(list(names)).columns],
-        lambda names: parsed().select(list(names)),
+        lambda names: [_numbers_or_words(column) for column in columns(names).columns],
+        columns,
         text=text,
-        notes=tuple(notes),
+        notes=tuple(note for note, applies in notes.items() if applies),
         headless=headless,
     )
+
+
+def _text_of(path: Path) -> Any:
+    """A text file as bytes (pyarrow takes no name that is not UTF-8); spaces in ``.txt`` become tabs."""
+    if extension(path) != ".txt":
+        return (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb")
+    lines = path.read_bytes().decode("utf-8-sig").strip().splitlines()
+    return io.BytesIO("\n".join(re.sub(r"[ \t]+", "\t", line.strip()) for line in lines).encode())
+
+
+def _first_lines(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Comments above the table, and its first lines."""
+    comments: list[str] = []
+    head: list[str] = []
+    for line in lines:
+        (comments if not head and line.startswith("#") else head).append(line)
+        if len(head) > _HEAD:
+            break
+    return comments, head
+
+
+def _is_header(comment: str, head: Sequence[str], separator: str) -> bool:
+    """Whether a comment holds the names of the columns, such as ``#id,score,label``."""
+    cells = head[0].split(separator) if head else []
+    return len(comment.split(separator)) == len(cells) > 1 and any(map(is_number, cells))
 
 
 def _without_index(names: Sequence[str]) -> tuple[str, ...]:
@@ -315,15 +324,25 @@ def _read_text(file: Any, names: Sequence[str], n_skipped: int, separator: str) 
     )
 
 
-def _checked_separator(path: Path, separator: str, head: Sequence[str]) -> str:
-    separator = _SPELT_OUT.get(separator, separator)
-    if len(separator) != 1:
-        raise InputError(f"separator must be one character, or 'tab', got {separator!r}.")
-    if head and separator not in head[0] and any(one in head[0] for one in _SEPARATORS):
-        raise FileError(
-            f"{path} has no {separator!r} in its first line, {head[0].strip()[:60]!r}: leave {wording('separator=')} out."
-        )
-    return separator
+def _separator(path: Path, separator: str | None, head: Sequence[str]) -> str:
+    """As stated; else what splits every line into as many cells, more than one; a comma where nothing does."""
+    present = [one for one in _SEPARATORS if head and one in head[0]]
+    if separator is not None:
+        separator = _SPELT_OUT.get(separator, separator)
+        if len(separator) != 1:
+            raise InputError(f"separator must be one character, or 'tab', got {separator!r}.")
+        if present and separator not in head[0]:
+            raise FileError(
+                f"{path} has no {separator!r} in its first line, {head[0].strip()[:60]!r}: leave {wording('separator=')} out."
+            )
+        return separator
+    if extension(path).startswith(".tsv"):
+        return "\t"
+    for one in present:
+        counts = {len(row) for row in csv.reader(head[:20], delimiter=one) if row}
+        if len(counts) == 1 and counts != {1}:
+            return one
+    return present[0] if present else ","
 
 
 def _refuse_equal_names(path: Path, names: Iterable[str]) -> None:
@@ -332,16 +351,6 @@ def _refuse_equal_names(path: Path, names: Iterable[str]) -> None:
         raise FileError(
             f"{path} has two columns called {name!r}: give every column its own name in the first line."
         )
-
-
-def _separator(head: Sequence[str]) -> str:
-    """What splits every line into as many cells, more than one; a comma where nothing does."""
-    present = [one for one in _SEPARATORS if head and one in head[0]]
-    for separator in present:
-        counts = {len(row) for row in csv.reader(head[:20], delimiter=separator) if row}
-        if len(counts) == 1 and counts != {1}:
-            return separator
-    return present[0] if present else ","
 
 
 def _lacks_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
