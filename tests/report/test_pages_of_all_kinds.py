@@ -206,6 +206,10 @@ def test_two_classes_with_groups_are_judged_by_p_of_class_one():
     assert sides["before"]["old"].high < -0.1
     assert sides["before"]["young"].low > 0.1
     assert "P(class 1) is too" in sides["before"].verdict
+    assert f"Before calibration: {sides['before'].verdict} After: None of 2 groups is off" in str(
+        report.verdict
+    )
+    assert "Keeping the ranking" not in html  # what the context gains is not what the ranking costs
     # Errors of the groups cancel on average: the headline says by how much probabilities are off, not by how little the mean is.
     gap, ece = (
         report.before.curve.mean_confidence - report.before.curve.mean_accuracy,

@@ -242,7 +242,8 @@ class MethodComparison:
         The best of k is better than it should be, so its interval is that of k: ``1 - (1 - level) / k``.
         """
         keeping, free = self.best(keeping=True), self.best(keeping=False)
-        if keeping is None or free is None:
+        with_context = self.recommendation is not None and self.recommendation.context
+        if keeping is None or free is None or with_context:  # the others have no context
             return None
         rows = (keeping.row_nll, free.row_nll, keeping.row_top, free.row_top, self.labels)
         level = 1 - (1 - self.level) / len(self.candidates(keeping=False))

@@ -148,7 +148,7 @@ class LabelReport:
                 from_to(before.mean[i], after.mean[i], percent),
                 from_to(before.nll[i], after.nll[i], number),
                 from_to(before.ece[i], after.ece[i], percent),
-                percent(after.floor[i]),
+                from_to(before.floor[i], after.floor[i], percent),
                 " → ".join("off" if name in side.off else "–" for side in (before, after)),
             )
             for i, name in enumerate(before.names)

@@ -271,7 +271,7 @@ def _less(comparison: Any, name: str, report: Report) -> tuple[str, str]:
     d = comparison.difference(name, report.shown)
     if not np.isfinite([d.low, d.high]).all():
         return number(d.mean), ""
-    digits = decimals(d.high - d.mean, d.mean)
+    digits = max(4, decimals(d.high - d.mean, d.mean))
     return number(d.mean, digits), f"{number(d.low, digits)} – {number(d.high, digits)}"
 
 

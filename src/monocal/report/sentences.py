@@ -431,6 +431,8 @@ def verdict(report: Report) -> Verdict:
         state, headline = "fair", f"Trustworthy on average, but {off[-1][0].lower()}{off[-1][1:]}"
     ece = before.curve.ece, after.curve.ece
     details = [outcome(report.shown, ece, nll, report.changes["nll"], after.floor, report.n_judged)]
+    named = [one for one in report.groups if one["before"].kind == "group" and one["before"].off.any()]
+    details += [" ".join(groups_in_words(one["before"], one["after"])) for one in named]
     methods = report.methods
     if methods is None:
         text = f"Calibrated with {report.shown}; no other method was tried."
