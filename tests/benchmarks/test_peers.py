@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 import math
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +16,6 @@ from peers import cell, environment, optimum, tables
 from peers.methods import METHODS, RIVALS
 from peers.runner import Runner
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
 MEASURED = {"unit_ms": 1.0, "fit_memory": 1.25, "predict_memory": 1.0, "nll": 0.5, "inverted": 0.0}
 
 
@@ -32,24 +27,6 @@ def row(name: str, n: int = 100, m: int = 10, **rest: object) -> dict:
 def measured(name: str, fit: float, predict: float, n: int = 100, m: int = 10, **rest: object) -> dict:
     times = {"fit": fit, "predict": predict, "fit_ms": fit, "predict_ms": predict}
     return row(name, n, m, **MEASURED | times | rest)
-
-
-@pytest.fixture(scope="module")
-def command():
-    spec = importlib.util.spec_from_file_location("peers_command", FOLDER / "peers.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_arguments(command):
-    options = command.parse(["--sizes", "500x10", "20X30", "--methods", "netcal/*", "--limit", "5"])
-    assert options.sizes == [(500, 10), (20, 30)]
-    assert options.methods == ["netcal/*"]
-    assert (500, 128_256) in command.parse([]).sizes
-    for wrong in ("500", "ax3", "0x10", "5x1"):
-        with pytest.raises(argparse.ArgumentTypeError, match="expected"):
-            command.read_size(wrong)
 
 
 def test_every_library_is_installed_and_every_rival_is_measured():
