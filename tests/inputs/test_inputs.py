@@ -137,6 +137,10 @@ def test_bad_parameters(data, parameters, words):
         (np.array([[0.5, 0.5], [1.5, -0.5]]), "row 1 contains the negative value -0.5"),
         (np.array([[0.5, np.nan], [0.5, 0.5]]), "row 0 contains NaN"),
         (np.array([[0.5, np.inf], [0.5, 0.5]]), "row 0 sums to inf"),
+        (
+            np.array([[0.5], [0.7]]),
+            "row 0 sums to 0.5 .* One score of two classes is calibrated by BinaryMCCT",
+        ),
     ],
 )
 def test_bad_probabilities(p, words):

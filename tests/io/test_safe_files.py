@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import json
 import os
@@ -21,7 +20,7 @@ from monocal.data import LogitsSet, atomic_path, read, write
 from monocal.errors import FileError
 from monocal.io.column_choice import choose
 from monocal.io.named_arrays import NamedArrays
-from monocal.io.write import allocate, put_npy
+from monocal.io.write import put_npy
 
 SET = LogitsSet(np.arange(12.0).reshape(4, 3), np.array([0, 1, 2, 0]))
 FORMATS = [".npz", ".npy", ".csv", ".tsv", ".parquet", ".safetensors", ".h5", ".NPZ", ".NPY", ".CSV"]
@@ -66,34 +65,7 @@ def test_capitals_do_not_matter(tmp_path: Path, suffix: str) -> None:
     assert np.array_equal(read(path).values, SET.values)
 
 
-@posix
-def test_a_full_disk_is_noticed_before_the_first_block(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(fd: int, offset: int, size: int) -> None:
-        assert size > 4 * 3 * 8
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def blocks():
-        raise AssertionError("no block is made where there is no room for it")
-        yield
-
-    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    with (
-        pytest.raises(FileError, match="No space left on device"),
-        atomic_path(tmp_path / "a.npy") as temporary,
-    ):
-        put_npy(temporary, np.dtype("f8"), (4, 3), blocks())
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_disk_that_cannot_tell_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(fd: int, offset: int, size: int) -> None:
-        raise OSError(errno.EOPNOTSUPP, "not supported")
-
-    monkeypatch.setattr(os, "posix_fallocate", unknown, raising=False)
-    with open(tmp_path / "a", "wb") as file:
-        allocate(file.fileno(), 100)
+def test_blocks_of_rows_are_one_array(tmp_path: Path) -> None:
     with atomic_path(tmp_path / "a.npy") as temporary:
         put_npy(temporary, np.dtype("f4"), (4, 3), [SET.values[:1], SET.values[1:]])
     assert np.load(tmp_path / "a.npy").dtype == np.float32

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from .output import check_extension, check_not_read, note, print_evaluations, pr
 
 if TYPE_CHECKING:
     from ..calibrators.base import Calibrator
-    from ..metrics import BinSums
 
 _FILES = {
     "digits.npz": "logits and labels, to calibrate on and to test on",
@@ -131,12 +129,11 @@ def _write_torch(model: Calibrator, path: Path, axes: int | str | None) -> None:
 def demo(out: Path = Path("monocal-demo"), force: bool = False, as_json: bool = False) -> None:
     """Calibrate a digits classifier and show what happened.
 
-    Trains a small network on handwritten digits, calibrates it, prints the figures before and after with a reliability diagram
-    in text, and leaves the data, the calibrator, the probabilities, a picture and a report in a folder. A folder left by an
-    earlier demo is written over.
+    Trains a small network on handwritten digits, calibrates it, prints the figures before and after, and leaves the data, the
+    calibrator, the probabilities, a picture and a report in a folder. A folder left by an earlier demo is written over.
     """
     from ..data import LogitsSet, digits_example, write
-    from ..metrics import bin_sums, evaluate, order_audit
+    from ..metrics import evaluate, order_audit
     from .row_blocks import before_and_after
 
     _check_folder(out, force)
@@ -169,9 +166,6 @@ def demo(out: Path = Path("monocal-demo"), force: bool = False, as_json: bool = 
         f"A network that memorised 400 digits, {type(calibrator).__name__} fitted on {cal.n_samples} others, judged on "
         f"{test.n_samples} more (95 % intervals)",
     )
-    for name, probs in sides.items():
-        typer.echo(f"\nHow often it is right when it says so, {name}")
-        typer.echo(_picture(bin_sums(probs, test.labels, n_bins=10)))
     changed = "none" if audit.preserved else f"{audit.all.rows_inverted:,}"
     typer.echo(f"\nClasses changed places in {changed} of the {test.n_samples:,} rows.\n\nWritten to {out}/:")
     for path in made:
@@ -219,18 +213,3 @@ def _write_pictures(out: Path, digits: Any, calibrator: Any, update: Any) -> lis
         force=True,
     )
     return missing
-
-
-def _picture(bins: BinSums, width: int = 50) -> str:
-    """A reliability diagram in text: a bar as long as the accuracy, a mark at the mean confidence."""
-    full, mark = ("█", "│") if "utf" in (sys.stdout.encoding or "").lower() else ("#", "|")
-    lines = ["  confidence " + f"accuracy (bar) and confidence ({mark})".ljust(width + 1) + "  samples"]
-    for k, weight in enumerate(bins.weight):
-        if weight == 0:
-            continue
-        bar = (full * round(width * bins.accuracy[k])).ljust(width + 1)
-        place = round(width * bins.mean_confidence[k])
-        lines.append(
-            f"  {bins.edges[k]:.1f} - {bins.edges[k + 1]:.1f}  {bar[:place]}{mark}{bar[place + 1 :]}  {weight:,.0f}"
-        )
-    return "\n".join(lines)

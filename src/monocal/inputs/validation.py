@@ -175,7 +175,9 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
         what = f"contains the negative value {float(lowest[row]):.6g}"
     else:
         what = f"sums to {float(totals[row]):.6g}"
-        if (abs(totals[wrong] - 100.0) <= 1.0).all():
+        if p.shape[1] == 1:
+            advice = "One score of two classes is calibrated by BinaryMCCT."
+        elif (abs(totals[wrong] - 100.0) <= 1.0).all():
             advice = f"They seem to be percentages: divide by 100, {name} / 100."
     raise InputError(
         f"{name}: expected non-negative rows that sum to one, but row {first_row + int(places[row])} {what} "

@@ -111,14 +111,11 @@ def _as_array(column: Any) -> np.ndarray | None:
 def put_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> None:
     """Write blocks of rows at a path of `atomic_path` as one ``.npy`` array; only a block needs to be in memory.
 
-    The space is taken before the first block is made. Nothing is mapped: on a full disk a write fails, a store into a mapping
-    ends the process.
+    Nothing is mapped: on a full disk a write fails, a store into a mapping ends the process.
     """
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with open(path, "wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
-        file.flush()
-        allocate(file.fileno(), file.tell() + dtype.itemsize * int(np.prod(shape)))
         for block in blocks:
             file.write(np.ascontiguousarray(block, dtype).data)
 
@@ -413,14 +410,3 @@ def library_writes() -> Iterator[None]:
         raise
     except Exception as error:  # each library has its own
         raise OSError(str(error) or type(error).__name__) from error
-
-
-def allocate(fd: int, size: int) -> None:
-    """Take ``size`` bytes of the disk for a new file, so that a full one is noticed before the work, not after it."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    try:
-        os.posix_fallocate(fd, 0, size)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS):  # it cannot tell
-            raise
