@@ -22,7 +22,7 @@ def test_what_is_wrong_is_said():
         "response 1 has no log-probabilities, others have": [good, {"choices": []}],
         "there are none": [],
         "logsumexp: in row 0": chat(z + 5.0),
-        "'x' stands for the log-probability": completion(z, y) | {
+        "'x' is given as the log-probability": completion(z, y) | {
             "choices": [{"logprobs": {"tokens": ["A"], "top_logprobs": [{"A": "x"}]}}]
         },
         "has the key 'A': expected a token's number": {"prompt_logprobs": [{"A": {"logprob": -1.0}}]},
@@ -79,7 +79,7 @@ def test_shapes_that_no_server_writes_are_refused_in_a_sentence():
         "has 5 for its likely tokens": {"prompt_logprobs": [5]},
         "has 'x' under 'prompt_logprobs'": {"prompt_logprobs": "x"},
         "has the key '9999999999999999999": {"prompt_logprobs": [{"9" * 5000: -0.5}]},
-        "stands for the log-probability of 'A'": of_chat(logprob=10**400),
+        "is given as the log-probability of 'A'": of_chat(logprob=10**400),
     }  # fmt: skip
     for text, response in texts.items():
         with pytest.raises(mc.InputError, match=re.escape(text)):

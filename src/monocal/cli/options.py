@@ -45,7 +45,7 @@ class Part(StrEnum):
 
 
 class Decimal(StrEnum):
-    """What stands before the fraction of a number."""
+    """The part of a number before its fraction."""
 
     point = "."
     comma = ","
@@ -187,7 +187,7 @@ OPTIONS: dict[str, Any] = {
     "classes": _flag("--classes", "Names of the classes in the order of the columns, commas between."),
     "first_label": _flag("--first-label", "1 where labels count from 1.", min=0, max=1),
     "drop_missing": _flag("--drop-missing", "Leave rows with missing values out."),
-    "separator": _flag("--sep", "What stands between the cells of a text table, where it is not recognised."),
+    "separator": _flag("--sep", "The separator of the cells of a text table, where it is not recognised."),
     "decimal": _flag("--decimal", "The decimal point of a text table, where it is not recognised."),
     "weights": _flag("--weights-name", "Name of the array or column of weights of the rows."),
     "part": _flag("--part", "Which part of a file that holds two. val is another word for cal."),

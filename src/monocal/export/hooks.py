@@ -35,7 +35,7 @@ class LogitsProcessor:
         Fitted on next-token logits of the same vocabulary; ``top_k`` keeps it fast on a large one.
     pad : bool
         Whether the model may emit more columns than the calibrator was fitted with, as models do whose vocabulary is filled up
-        to a round number. The further columns are tokens like others: the order over all columns stands.
+        to a round number. The further columns are tokens like others: the order over all columns is kept.
     normalize : bool
         Whether scores come back as log-probabilities, which beam search and scoring need. Without it they are calibrated logits
         with the same softmax, enough for sampling, at less cost.

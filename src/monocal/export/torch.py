@@ -97,7 +97,7 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorMod
     state : mapping
         ``module.state_dict()``, as `torch.load` or safetensors give it back.
     prefix : str
-        What stands before the module's own names, such as ``"1."`` for the second module of a ``Sequential``.
+        The prefix of the module's own names, such as ``"1."`` for the second module of a ``Sequential``.
 
     Returns
     -------

@@ -5,7 +5,7 @@
 vLLM applies processors that do not change the argmax after it has divided the model's logits ``z`` by the temperature ``T`` that
 a request asks for, and skips them where a request is greedy. Calibration ``f`` is of the model's own logits, so they are
 multiplied by ``T`` first, and the result is divided by it again: ``T`` means what it means without. Both round monotonically,
-and the order of the tokens stands.
+and the order of the tokens is kept.
 
 A server loads the class by its name and finds the calibrator in its configuration or in the environment:
 

@@ -59,7 +59,7 @@ def arrays_of(path: Path, records: list[Record]) -> tuple[dict[str, np.ndarray],
 
 
 def _log_likelihoods(record: Record, where: str) -> list[float]:
-    """One for each option, which stands there as a number, as text, or as the first of a list: ``[["-3.1", "False"]]``."""
+    """One for each option, written as a number, as text, or as the first of a list: ``[["-3.1", "False"]]``."""
     name = next(name for name in _RESPONSES if name in record)
     values: list[float] = []
     try:

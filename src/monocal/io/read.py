@@ -106,7 +106,7 @@ def read(
     unknown : sequence of int, optional
         Rows with such a label stay, with the label -1: it is not known.
     separator : str, optional
-        What stands between the cells of a text table, where it is not recognised.
+        The separator of the cells of a text table, where it is not recognised.
     decimal : {".", ","}, optional
         The decimal point of a text table, where it is not recognised.
     drop_missing : bool, default=False

@@ -65,7 +65,7 @@ class Entry:
             isinstance(logprob, bool) or not isinstance(logprob, int | float) or not logprob < _LARGEST
         ):
             raise InputError(
-                f"responses: {logprob!r} stands for the log-probability of {self.name!r}: expected a number."
+                f"responses: {logprob!r} is given as the log-probability of {self.name!r}: expected a number."
             )
         return -np.inf if logprob is None or logprob <= SENTINEL else float(logprob)
 
@@ -76,8 +76,8 @@ class Position:
 
     place: tuple[int, int, int]  # response, choice, position in the text
     entries: list[Entry]
-    actual: Any = None  # the token that stands here: its text or number
-    own: Entry | None = None  # where its log-probability stands by itself
+    actual: Any = None  # the token at this position: its text or number
+    own: Entry | None = None  # where its log-probability is given by itself
     by_order: bool = False  # whether it is known by standing first alone
     falling: bool = False  # whether entries fall, but for an actual token that is not among the largest
 

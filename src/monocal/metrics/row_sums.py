@@ -194,7 +194,7 @@ def residual_grid(rows: Outcomes) -> Floats:
 def smooth_ece_of_grid(grid: Floats, total_weight: float) -> float:
     """Fixed point of the smoothed error of a residual grid: it falls with the bandwidth, so there is one."""
     density = grid * ((_SMOOTH_NODES - 1) / total_weight)
-    density[[0, -1]] *= 2  # an end node stands for half a cell
+    density[[0, -1]] *= 2  # an end node covers half a cell
     coefficients = dct(density, type=1)
     frequency = (np.pi * np.arange(_SMOOTH_NODES)) ** 2 / 2
 

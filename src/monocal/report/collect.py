@@ -473,7 +473,7 @@ def now() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of monocal and what it stands on."""
+    """Versions of monocal and of the packages it uses."""
     import scipy
     import sklearn
 
