@@ -50,11 +50,6 @@ def test_parity_and_order_on_hard_rows(fitted, rows):
         assert (torch.isinf(f) == torch.isinf(wide)).all()
         from_top = (f - f.max(dim=1, keepdim=True).values)[ordinary]
         np.testing.assert_allclose(from_top, fitted.transform(wide.numpy())[ordinary], rtol=1e-6, atol=1e-4)
-
-
-def test_parity_in_double(fitted, rows):
-    wide = rows.double() * np.pi
-    ordinary = sane(wide.numpy())
     p = fitted.to_torch(dtype=torch.float64)(wide)
     np.testing.assert_allclose(p[ordinary], fitted.predict_proba(wide.numpy())[ordinary], rtol=0, atol=1e-12)
 

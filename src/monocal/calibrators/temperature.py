@@ -98,7 +98,13 @@ class TemperatureScaling(ConeCalibrator):
         assert isinstance(source, ArraySource)
         rows = source.checked
         weight = None if rows.weight is None else to_numpy(rows.weight)
-        self._fit_brier(to_numpy(rows.logits), to_numpy(rows.labels), weight)
+        arrays = to_numpy(rows.logits), to_numpy(rows.labels), weight
+        self.solution_ = _least_brier_scale(*arrays, self.tol, self.max_iter)
+        self.n_iter_ = self.solution_.n_iter
+        warn_if_unfinished(self, self.solution_)
+        scale = self.solution_.coefficients[:1]
+        self.temperature_ = 1.0 / float(scale[0])
+        self.rank_map_ = RankMap(np.array([0]), scale[None], np.zeros((1, 1)))
 
     def _fit_rows(self, rows: Rows) -> None:
         allowed = np.zeros((2, 1, rows.n_ranks), dtype=bool)
@@ -107,14 +113,6 @@ class TemperatureScaling(ConeCalibrator):
         solution = self._solve(problem, 0.0)
         self.temperature_ = 1.0 / float(solution.coefficients[0])
         self.rank_map_ = RankMap.from_grid(problem.grid(solution.coefficients)[:, :, :1])
-
-    def _fit_brier(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
-        self.solution_ = _least_brier_scale(logits, labels, weight, self.tol, self.max_iter)
-        self.n_iter_ = self.solution_.n_iter
-        warn_if_unfinished(self, self.solution_)
-        scale = self.solution_.coefficients[:1]
-        self.temperature_ = 1.0 / float(scale[0])
-        self.rank_map_ = RankMap(np.array([0]), scale[None], np.zeros((1, 1)))
 
 
 @part_of_a_fit()

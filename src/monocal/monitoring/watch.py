@@ -235,19 +235,16 @@ class Monitor:
         raised = {alarm.kind for alarm in self.alarms}
         here = len(self.windows) - 1
         if "calibration" not in raised and self._bets.log_wealth >= -np.log(self.alpha / 2):
-            since = int(self._bets.since[self._bets.best])
-            self.alarms.append(Alarm("calibration", here, self._rows, since, self._off_in_words()))
+            k, bets = self._bets.best, self._bets
+            rows, since = int(bets.rows[k]), int(bets.since[k])
+            fitted = self.fitted_rows is not None
+            sentence = off_in_words(float(bets.gap[k]) / rows, rows, since, self.tolerance, fitted)
+            self.alarms.append(Alarm("calibration", here, self._rows, since, sentence))
         if "frequencies" not in raised and test is not None and test.shifted:
             since = self.windows[here - test.windows + 1].first_row
             self.alarms.append(
                 Alarm("frequencies", here, self._rows, since, self._shift_in_words(test, since))
             )
-
-    def _off_in_words(self) -> str:
-        k = self._bets.best
-        rows, since = int(self._bets.rows[k]), int(self._bets.since[k])
-        gap = float(self._bets.gap[k]) / rows
-        return off_in_words(gap, rows, since, self.tolerance, self.fitted_rows is not None)
 
     def _shift_in_words(self, test: FrequencyTest, since: int) -> str:
         name = f"class {test.most}" if self.class_names is None else self.class_names[test.most]
