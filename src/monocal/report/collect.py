@@ -91,7 +91,8 @@ class Report:
     methods : MethodComparison or None
     shift : LabelShiftTest or None
         Of calibration against test labels, where there is a test set.
-    class_names : tuple of str or None
+    class_names : tuple of str
+        Without names of their own, class 0, class 1 and so on.
     shown : str
         The method of this page: the one asked for, or the one recommended.
     context : bool
@@ -138,7 +139,7 @@ class Report:
     audit: OrderAudit
     methods: MethodComparison | None
     shift: LabelShiftTest | None
-    class_names: tuple[str, ...] | None
+    class_names: tuple[str, ...]
     shown: str
     context: bool
     calibrator: Any
@@ -253,6 +254,7 @@ def collect(
     template, fitted = template_of(calibrator, cal)
     cal, test = in_one_order(cal, test, template if fitted else None)
     trial = Trial.of(cal, test, seed)
+    class_names = cal.class_names or tuple(f"class {c}" for c in range(cal.n_classes))
     if isinstance(groups, str) and groups == PREDICTED:
         groups = None  # they are always shown
     if groups is not None:
@@ -272,7 +274,7 @@ def collect(
             # One that came fitted may have seen the rows that the others are cross-validated on.
             known=None if judged is None or (fitted and trial.crossed) else (template, judged),
             groups=groups,
-            class_names=cal.class_names,
+            class_names=class_names,
             n_boot=min(n_boot, 200),
             level=level,
             time_limit=time_limit,
@@ -311,12 +313,12 @@ def collect(
         audit=judged.audit,
         methods=comparison,
         shift=None if test is None else label_shift_test(cal.labels, test.labels, n_classes=cal.n_classes),
-        class_names=cal.class_names,
+        class_names=class_names,
         shown=shown,
         context=bool(of_fit),
         calibrator=model,
         saved=saved_calibrator(model, cal, fitted, sides[1].evaluation),
-        groups=_groups(both, trial.labels, groups, cal.class_names, level, seed),
+        groups=_groups(both, trial.labels, groups, class_names, level, seed),
         confidence=_confidence(both),
         values=cal.values,
         explanation=str(model.explain()) if hasattr(model, "explain") else None,
@@ -387,12 +389,10 @@ def _sides(trial: Trial, both: Both, n_bins: int, n_boot: int, level: float, see
 
 
 def _groups(
-    both: Both, labels: np.ndarray, groups: Any, names: tuple[str, ...] | None, level: float, seed: int
+    both: Both, labels: np.ndarray, groups: Any, names: tuple[str, ...], level: float, seed: int
 ) -> tuple[dict[str, GroupEvaluation], ...]:
     """Before and after, by predicted class of three or more, and by the caller's groups."""
-    m = both[0].shape[1]
-    names = names or tuple(f"class {c}" for c in range(m))
-    asked: list[Any] = [PREDICTED] if m > 2 else []
+    asked: list[Any] = [PREDICTED] if len(names) > 2 else []
     asked += [] if groups is None else [groups]
     same: dict[str, Any] = {"class_names": names, "level": level, "seed": seed}
     return tuple(

@@ -276,7 +276,7 @@ def _less(comparison: Any, name: str, report: Report) -> tuple[str, str]:
 
 
 def _moves(report: Report, free: str, price: Any) -> tuple[Any, ...]:
-    names = report.class_names or tuple(f"class {c}" for c in range(report.n_classes))
+    names = report.class_names
     rows = [
         (f"{names[m.before]} → {names[m.after]}", count(m.rows), count(m.right_before), count(m.right_after))
         for m in price.moves[:8]
