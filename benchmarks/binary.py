@@ -1,7 +1,7 @@
 """Two classes, one score: every method on the sets of a folder, fitted on their calibration rows and judged on the others.
 
     python benchmarks/binary.py [--data ../shared/binary] [--rows 20 50 100 300] [--all-methods]
-                                [--by-set] [--coverage] [--multilabel] [--defaults] [--hostile N] [--docs]
+                                [--by-set] [--coverage] [--review] [--multilabel] [--defaults] [--hostile N] [--docs]
 
 Sets are .npz files with ``s_cal``, ``y_cal``, ``s_test``, ``y_test`` and ``kind`` ("decision", "probability"), and perhaps
 ``group_*`` (a category) and ``token_*`` (a second score). Prints Markdown tables: mean NLL, Brier score and ECE of P(class 1)
@@ -9,7 +9,8 @@ Sets are .npz files with ``s_cal``, ``y_cal``, ``s_test``, ``y_test`` and ``kind
 a method is worse than doing nothing; at full size, and with few rows (means over draws). "Nothing" takes scores as log-odds.
 Files with ``p_cal``, ``p_test`` (n, L) and ``y_*`` of the same shape hold many labels: ``--multilabel`` is about these alone.
 ``--defaults`` compares a map that keeps the order of two classes with one that keeps the order of the rows, where the zero of a
-score is wrong; ``--hostile N`` counts reversed rows among N extreme scores in every number type.
+score is wrong; ``--review`` simulates the promise of the review rule; ``--hostile N`` counts reversed rows among N extreme scores
+in every number type.
 """
 
 from __future__ import annotations
@@ -243,6 +244,38 @@ def coverage(level: float = 0.9, draws: int = 20) -> str:
     return pages.table([f"% covered of {100 * level:.0f} %", *(f"{n:,} rows" for n in sizes)], rows)
 
 
+# Digits of the confidences, and how often an answer of confidence p is right.
+ANSWERS: dict[str, tuple[int, Callable[[np.ndarray], np.ndarray]]] = {
+    "calibrated": (15, lambda p: p),
+    "over-confident": (15, lambda p: 0.5 + 0.49 * np.maximum(2 * p - 1, 0)),
+    "5.1 % wrong everywhere": (15, lambda p: np.full_like(p, 0.949)),
+    "11 levels": (1, lambda p: 0.6 + 0.39 * p),
+    "worst in the middle": (15, lambda p: 0.92 + 0.06 * np.abs(2 * p - 1)),
+}
+
+
+def review(max_error: float = 0.05, draws: int = 400) -> str:
+    """How often more than ``max_error`` of all answers above the threshold of `mc.review_rule` are wrong; the share of these."""
+    sizes = (200, 2000)
+    rows = []
+    for name, (digits, right) in ANSWERS.items():
+        p = np.random.default_rng(0).beta(6, 1, 20_000).round(digits)
+        row = [name]
+        for n in sizes:
+            broken, automated = [], []
+            for draw in range(draws):
+                rng = np.random.default_rng([n, draw])
+                own = rng.choice(p, n)
+                rule = mc.review_rule(own, rng.random(n) < right(own), max_error=max_error, confidence=0.95)
+                above = p[p > rule.threshold]
+                broken.append(len(above) > 0 and 1 - right(above).mean() > max_error)
+                automated.append(len(above) / len(p))
+            row += [f"{100 * np.mean(broken):.1f} %", f"{100 * np.mean(automated):.0f} %"]
+        rows.append(row)
+    head = [part for n in sizes for part in (f"promise broken, {n:,} rows", "automated")]
+    return pages.table(["answers", *head], rows)
+
+
 def by_label(make: Callable[..., Any]) -> Callable[..., np.ndarray]:
     """A method for one score, fitted to each label alone; one of a single class gets Laplace's rule of succession."""
 
@@ -384,6 +417,7 @@ def main() -> None:
     parser.add_argument("--all-methods", action="store_true", help="StructuredMCCT as well, which is slow")
     parser.add_argument("--by-set", action="store_true", help="NLL of every set")
     parser.add_argument("--coverage", action="store_true", help="coverage of intervals, a few minutes")
+    parser.add_argument("--review", action="store_true", help="promises of the review rule, and nothing else")
     parser.add_argument("--multilabel", action="store_true", help="the sets of many labels, and nothing else")
     parser.add_argument("--defaults", action="store_true", help="where the zero is wrong, and nothing else")
     parser.add_argument(
@@ -398,6 +432,12 @@ def main() -> None:
         print(labels)
         if options.docs:
             pages.write_into("docs/many-labels.md", "labels", labels)
+        return
+    if options.review:
+        kept = review()
+        print(kept)
+        if options.docs:
+            pages.write_into("docs/thresholds.md", "review", kept)
         return
     if options.hostile:
         print(hostile(options.hostile))

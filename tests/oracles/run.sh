@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compares monocal.metrics with netcal, torchmetrics, relplot and uncertainty-calibration, and runs the blocks of
-# docs/coming-from.md that need netcal and probmetrics, in an environment of their own (.venv-oracles, made on
-# first use): they bring heavy dependencies the library does without.
+# Compares monocal.metrics with netcal, torchmetrics, relplot and uncertainty-calibration, and calibrators of one
+# score with betacal and venn-abers; runs the blocks of docs/coming-from.md that need netcal and probmetrics. In an
+# environment of their own (.venv-oracles, made on first use): they bring heavy dependencies the library does without.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 venv=.venv-oracles
