@@ -1,11 +1,18 @@
 """What CONTRIBUTING promises: a statistic and an engine join by one entry in a table, a kind of input by one class.
 
+A calibrator is one file.
+
 Each test is what a contributor would write: the new part stands here, in one place, and the whole library works with it.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,3 +122,23 @@ def test_a_kind_of_input_is_one_class(data, tmp_path):
         np.testing.assert_array_equal(result.predict_proba(X), method().fit(z, y).predict_proba(z))
     with pytest.raises(mc.InputError, match="in memory"):
         mc.HistogramBinning().fit(X, y)
+
+
+def test_a_calibrator_is_one_file(data, tmp_path):
+    """In a copy of the package: public name, list, command line, saved files and exports follow."""
+    package = shutil.copytree(Path(mc.__file__).parent, tmp_path / "monocal")
+    shutil.copy(Path(__file__).with_name("one_file_calibrator.py"), package / "calibrators")
+    np.savez(tmp_path / "cal.npz", logits=data.values, labels=data.labels)
+
+    def python(*arguments):
+        command = [sys.executable, *arguments]
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    python("-m", "monocal", "fit", "cal.npz", "-m", "divided", "--set", "divisor=4", "-o", "cal.json")
+    use = "import monocal as mc; cal = mc.load('cal.json'); print(cal, 'Divided' in mc.__all__, "
+    use += "[info.name for info in mc.all_calibrators() if info.cls is mc.Divided]); cal.to_torch()"
+    pytest.importorskip("torch")
+    assert python("-c", use).strip() == "Divided(divisor=4) True ['Divided']"
