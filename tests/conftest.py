@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from real_logits import LogitsSet, load_shared_logits
 
@@ -18,7 +18,8 @@ with contextlib.suppress(ValueError):  # not the main thread
 
 
 # The same examples every time, and no clock: the machine may be busy.
-settings.register_profile("suite", deadline=None, derandomize=True)
+NO_CLOCK = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("suite", derandomize=True, **NO_CLOCK)
 settings.load_profile("suite")
 
 

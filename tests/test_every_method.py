@@ -25,7 +25,7 @@ def make(info):
     """The method, with networks trained briefly."""
     if info.extras:
         pytest.importorskip("torch")
-        return info.make().set_params(max_epochs=15)
+        return info.make().set_params(max_epochs=5)
     return info.make()
 
 
@@ -250,6 +250,8 @@ NO_WORSE_THAN_NONE = (
 SETS = sorted({*NO_WORSE_THAN_NONE, *(path.stem for path in LOGITS.glob("*.npz"))})
 
 
+# Weights for every pair of classes: of a thousand classes they take the first 250.
+SQUARES = ("Dirichlet", "MS published", "SMS", "Stacked")
 # The mean probability of a class is off by 5 points or more; or a predicted class is right in 96 % at a confidence of 54 %.
 BIASED = {"astro_unknown_mlp", "text_agnews_gpt2", "mmlu16_llama-13b", "mmlu_llama-2-13b-chat"}
 
@@ -260,7 +262,10 @@ def test_every_method_on_every_real_set(info, name, recwarn):
     data = load_shared_logits(name)
     m = data.logits_val.shape[1]
     rows = slice(0, 1000 if m <= 100 else 400)
-    z, y = data.logits_val[rows], data.y_val[rows]
+    z, y, test = data.logits_val[rows], data.y_val[rows], data.logits_test[rows]
+    if m == 1000 and info.name in SQUARES:
+        kept = y < 250
+        z, y, test, m = z[kept, :250], y[kept], test[:, :250], 250
     cal = make(info)
     if "max_iter" in cal.get_params() and m >= 100 and not info.preserves_order:
         cal.set_params(max_iter=20 if m == 100 else 3)
@@ -271,7 +276,6 @@ def test_every_method_on_every_real_set(info, name, recwarn):
     fit(cal, z, y)
     warned = any(w.category is mc.CalibrationWarning for w in recwarn)
     assert warned == (info.cls is mc.ConditionalMCCT and name in BIASED)
-    test = data.logits_test[rows]
     p = cal.predict_proba(test)
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-4)
     if info.preserves_order:

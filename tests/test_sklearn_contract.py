@@ -35,11 +35,7 @@ EARLY = {WEIGHTS: "SLSQP as published stops early, not always at the same point"
 EXPECTED = {
     "PTS": BATCHES,
     "DIAG": BATCHES,
-    "OI": BATCHES,
-    "OP": BATCHES,
-    "PTS published": BATCHES,
     "MCCT published": EARLY,
-    "MCCT-I published": EARLY,
 }
 # Those that stand in `calibrators` in one form only.
 FURTHER = [
@@ -84,7 +80,8 @@ def test_score_of_odd_input():
 
 
 def _every_calibrator():
-    for info in mc.all_calibrators():
+    by_class = {info.cls: info for info in reversed(mc.all_calibrators())}  # the first of each class
+    for info in by_class.values():
         made = info.make()
         if "max_epochs" in made.get_params():
             made.set_params(max_epochs=5)

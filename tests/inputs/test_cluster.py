@@ -86,9 +86,14 @@ def test_dask_gives_the_fit_in_memory(calibrator, rows):
 
 
 @pytest.mark.parametrize(
-    "calibrator", [mc.ConditionalMCCT(top_k=3), mc.MCCT(top_k=3, shrinkage="cv")], ids=repr
+    ("calibrator", "empty"),
+    [
+        (mc.ConditionalMCCT(top_k=3), slice(64)),
+        (mc.ConditionalMCCT(top_k=3), slice(256, None)),
+        (mc.MCCT(top_k=3, shrinkage="cv"), slice(64)),
+    ],
+    ids=repr,
 )
-@pytest.mark.parametrize("empty", [slice(64), slice(256, None)])
 def test_chunks_without_weight(calibrator, empty):
     data = synthetic(320, 4096, seed=6)  # so many classes that chunks of 64 rows stay as they are
     weight = np.ones(320)

@@ -258,8 +258,7 @@ def test_a_hessian_that_rounding_has_left_indefinite():
     np.testing.assert_allclose(A @ solution.coefficients, y, atol=1e-6)
 
 
-@pytest.mark.parametrize("far_off", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "far_off"), [(0, False), (1, False), (2, False), (0, True)])
 def test_a_problem_with_slow_calls_comes_to_the_same_point_in_fewer_steps(seed, far_off):
     rng = np.random.default_rng(seed)
     A = rng.uniform(size=(400, 300))
