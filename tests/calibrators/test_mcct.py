@@ -294,6 +294,7 @@ def test_cross_validated_shrinkage_is_deterministic_and_sane():
         (np.array([[3.0, 1.0, -1.0]]), [2]),  # one sample, as wrong as can be
         (np.zeros((4, 5)), [0, 1, 2, 3]),  # nothing to learn from
         (np.random.default_rng(0).normal(size=(20, 50)), np.full(20, 7)),  # one class present, n < m
+        (np.random.default_rng(1).normal(size=(1, 1500)), [7]),  # a thousand atoms of one sample
         (np.array([[0.5], [0.1]]), [0, 0]),  # one class
         (np.array([[1e4, -1e4], [-1e4, 1e4], [1e4, -1e4]]), [0, 1, 1]),  # enormous logits
         (np.eye(6) * 8, np.arange(6)),  # every sample right
