@@ -141,6 +141,8 @@ def method_name(kind: type) -> str:
 
 # Beginnings that mean one method, whatever else may begin so one day.
 _SHORT = {
+    "sigmoid": "platt-scaling",  # as scikit-learn calls it
+    "logistic": "platt-scaling",
     "binary": "binary-mcct",
     "conditional": "conditional-mcct",
     "structured": "structured-mcct",

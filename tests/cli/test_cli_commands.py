@@ -348,6 +348,23 @@ def test_review_finds_a_threshold_or_ends_with_code_3(run: Run, folder: Path) ->
     assert "No threshold can promise" in run("review", "test.npz", "--max-error", 0.00001, code=3).stdout
 
 
+def test_a_calibrator_with_context_finds_its_columns_in_every_command(run: Run) -> None:
+    rng = np.random.default_rng(3)
+    site = np.where(np.arange(400) % 2, "north", "south")
+    score = rng.normal(size=400) * 2
+    label = rng.random(400) < 1 / (1 + np.exp(-score / 2))
+    np.savetxt("a.csv", np.c_[score, label, site], "%s,%s,%s", header="margin,label,site", comments="")
+    error = run("fit", "a.csv", "-m", "sigmoid", "--context", "site", "-o", "cal.json", code=1).stderr
+    assert "PlattScaling takes none. Use --method binary-mcct" in error
+    run("fit", "a.csv", "-m", "binary-mcct", "--context", "site", "-o", "cal.json")
+    for command in ("evaluate", "check", "monitor"):
+        run(command, "a.csv", "-c", "cal.json")
+    run("apply", "cal.json", "a.csv", "-o", "b.csv")
+    assert "rows" in run("audit", "a.csv", "-c", "cal.json", code=3).stdout
+    error = run("report", "a.csv", "-c", "cal.json", "-o", "r.html", code=1).stderr
+    assert "use monocal evaluate --calibrator" in error
+
+
 @pytest.fixture
 def rare(folder: Path) -> str:
     """A file of P(class 1) as a classifier with balanced weights has it, where few rows are of class 1."""
@@ -363,7 +380,7 @@ def test_two_classes_are_judged_by_the_probability_of_class_1(run: Run, rare: st
     far = json.loads(run("check", rare, "--json", code=1).stdout)
     assert far["metric"] == "positive_ece"
     assert far["observed"] > 0.1  # where the ECE of the predicted class is small
-    table = run("compare", rare, "--methods", "binary-mcct,ts", "--n-boot", 20).stdout
+    table = run("compare", rare, "--methods", "sigmoid,ts", "--n-boot", 20).stdout
     line = next(line for line in table.splitlines() if line.startswith("uncalibrated"))
     assert f"{100 * far['observed']:.2f} %" in line
     text = run("evaluate", rare, "--n-boot", 0).stdout

@@ -281,6 +281,7 @@ def test_of_two_classes_p_of_class_one_is_judged():
         assert abs(np.mean(top - (labels == (z > 0)), where=rows)) < 0.06
     assert "P(class 1) is too" in result.verdict
     assert "high" in result.table()
+    assert max(map(len, str(result).partition("\n\n")[2].splitlines())) <= 80
 
 
 def test_errors_that_cancel_are_found():

@@ -198,6 +198,10 @@ def report(
             "time_limit": time_limit,
         }
     model = load(calibrator) if calibrator else make(method, cal) if method else None
+    if getattr(model, "context_", None) is not None:
+        raise InputError(
+            f"{calibrator} was fitted with context, which a report has no place for: use monocal evaluate --calibrator."
+        )
     methods = default_methods(cal.kind, cal.n_classes, networks=everything) if compare else ()
     begun = count()
     with progress("Reading", 3 + len(methods)) as update:

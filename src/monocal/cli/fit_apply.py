@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 _METRICS = ("accuracy", "nll", "brier", "ece")
 _METRICS_OF_TWO = ("accuracy", "nll", "positive_brier", "positive_ece")  # of P(class 1)
 _MOST_ROWS, _MOST_NUMBERS = 10_000, 5_000_000  # in folds that are held out
-# What users of scikit-learn call methods for one score.
-_NAMES_OF_SKLEARN = {"sigmoid": "platt", "plattscaling": "platt", "logistic": "platt"}
 
 
 def make(
@@ -69,7 +67,7 @@ def make(
             name = advised.name
             if data.n_classes > 2 and not advised.calibrator.preserves_order:
                 note(f"{advised.title}: {advised.reason}")
-        calibrator = find_method(_NAMES_OF_SKLEARN.get(letters(name), name))[1]
+        calibrator = find_method(name)[1]
         one_score = type(calibrator) in [info.cls for info in all_calibrators(one_score=True)]
         if one_score and data.n_classes > 2:
             raise InputError(
@@ -146,7 +144,13 @@ def fit(
     with atomic_path(out, force=force) as temporary:
         data = reading.read_to_learn(path, weights=True, many_labels=True)
         calibrator = make(method, data, parameters, context=bool(context))
-        keywords = _context(calibrator, find_columns(context, data, path, reading.group, "context="))
+        columns = find_columns(context, data, path, reading.group, "context=")
+        keywords: dict[str, Any] = {} if columns is None else {"context": columns}
+        if keywords and not calibrator.takes_context:
+            other = "binary-mcct" if data.n_classes == 2 else "conditional-mcct"
+            raise InputError(
+                f"{wording('context=')}: {type(calibrator).__name__} takes none. Use --method {other}, or leave it out."
+            )
         title = f"Fitting {type(calibrator).__name__} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
         with progress(title) as update:
             with warnings.catch_warnings(record=True) as caught:
@@ -185,16 +189,6 @@ def _as_dict(calibrator: Calibrator, data: LogitsSet) -> dict[str, Any]:
         "preserves_order": calibrator.preserves_order,
         "certificate": _certificate(calibrator),
     }
-
-
-def _context(calibrator: Calibrator, context: Any) -> dict[str, Any]:
-    if context is None:
-        return {}
-    if not calibrator.takes_context:
-        raise InputError(
-            f"{wording('context=')}: {type(calibrator).__name__} takes none. Use --method conditional-mcct, or leave it out."
-        )
-    return {"context": context}
 
 
 def _describe_input(calibrator: Calibrator, data: LogitsSet, reading: Reading) -> None:

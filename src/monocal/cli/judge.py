@@ -140,8 +140,13 @@ def _print_groups(results: Mapping[str, GroupEvaluation]) -> None:
     typer.echo("")
     for side in earlier:
         say(f"{side.capitalize()}: {results[side].verdict}")
-    prose, _, table = str(results[last]).partition("\n\n")
-    say(f"{last.capitalize()}: {prose}" if earlier else prose)
+    _print_prose_and_table(str(results[last]), f"{last.capitalize()}: " if earlier else "")
+
+
+def _print_prose_and_table(text: str, title: str = "") -> None:
+    """Wrap what stands before the first empty line; the rest as it is."""
+    prose, _, table = text.partition("\n\n")
+    say(title + prose)
     typer.echo(f"\n{table}")
 
 
@@ -211,7 +216,7 @@ def _print_labels(
         print_json({"data": path, "calibrator": calibrator, **plain})
         return
     for side, result in results.items():
-        typer.echo(f"{side.capitalize()}: {result}" if len(results) > 1 else str(result))
+        _print_prose_and_table(str(result), f"{side.capitalize()}: " if len(results) > 1 else "")
 
 
 @reads
@@ -281,7 +286,8 @@ def audit(
     if after is None:
         model, old = reading.read_for(load(Path(str(calibrator))), before)
         function = model.predict_proba if old.kind == "probabilities" else model.transform
-        values = function(old.values)
+        columns = context_for(model, None, old, before, reading.group)
+        values = function(old.values, **({} if columns is None else {"context": columns}))
         if old.n_classes == 2 and not model.preserves_order and getattr(model, "preserves_ranking", False):
             note(f"{type(model).__name__} keeps the ranking of the rows (AUC), not the two classes of a row.")
     else:

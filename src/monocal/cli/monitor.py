@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..errors import InputError
-from .options import Reading, reads
+from .options import Reading, context_for, reads
 from .output import CHECK_FAILED, check_extension, check_not_read, note, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def _probabilities(
         return data, uncalibrated(data.values, data.kind)
     of_rows, data = reading.read_for(model, path, with_labels=True, unknown=True)
     data = reading.ordered(data, names)
-    return data, before_and_after(of_rows, data.values)[1]
+    columns = context_for(of_rows, None, data, path, reading.group)
+    return data, before_and_after(of_rows, data.values, columns)[1]
 
 
 def _draw(watch: Monitor, path: Path) -> None:

@@ -16,6 +16,7 @@ NaT, masked) are a group of their own. Several columns make a group of every com
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -326,10 +327,9 @@ class GroupEvaluation:
         columns = "right: accuracy; sure: mean confidence; over: sure less right"
         if self.two:
             columns = "share: of class 1; P(1): mean P(class 1); high: the second less the first"
+        legend = f"In %. {columns}, with its {100 * self.level:g} % interval; floor: the ECE of perfect calibration; "
         notes = [
-            f"In %. {columns}, with its",
-            f"{100 * self.level:g} % interval; floor: the ECE of perfect calibration; p: corrected for the",
-            f"number of {self.plural}; *: off beyond chance.",
+            textwrap.fill(f"{legend}p: corrected for the number of {self.plural}; *: off beyond chance.", 79),
             f"Mean ECE within {self.plural} {100 * self.mean_ece:.2f} %, {100 * self.mean_floor:.2f} % by chance.",
         ]
         if few:
