@@ -17,7 +17,7 @@ from every_form import (
     in_form,
 )
 from hostile import mixed_rows
-from monocal.core.ramps import Ramp
+from monocal.core.statistics import Ramp
 
 torch = pytest.importorskip("torch")
 

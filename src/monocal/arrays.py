@@ -46,6 +46,15 @@ def is_torch(x: object) -> TypeGuard[torch.Tensor]:
     return type(x) is not np.ndarray and "torch" in sys.modules and array_api_compat.is_torch_array(x)
 
 
+def is_plain_rows(x: Any) -> bool:
+    """Whether ``x`` is an array (n, m) in memory, so that there is nothing to find out: a numpy array that owns its numbers, a
+    part of one, or a tensor."""
+    if type(x) is not np.ndarray:
+        return is_torch(x) and x.ndim == 2
+    owner = x if x.base is None else x.base
+    return x.ndim == 2 and type(owner) is np.ndarray and owner.base is None
+
+
 def is_dask(x: object) -> bool:
     """Whether ``x`` is a Dask array, without importing dask."""
     return "dask.array" in sys.modules and isinstance(x, sys.modules["dask.array"].Array)
@@ -103,16 +112,6 @@ def widened(x: Array) -> Array:
 def running_maximum(x: Array) -> Array:
     """Cumulative maximum along the last axis."""
     return x.cummax(dim=-1).values if is_torch(x) else np.maximum.accumulate(x, axis=-1)
-
-
-def count_true(flags: Array) -> Array:
-    """How many are true in each row."""
-    return array_namespace(flags).count_nonzero(flags, axis=1)
-
-
-def copied(x: Array) -> Array:
-    """The same numbers in memory of their own, row after row."""
-    return x.clone() if is_torch(x) else x.copy()
 
 
 def device_of(x: Array) -> dict[str, Any]:
@@ -178,13 +177,6 @@ def distinct(x: np.ndarray, *more: int) -> np.ndarray:
 def exp_(x: Array) -> Array:
     """``x = exp(x)``."""
     return x.exp_() if is_torch(x) else np.exp(x, out=x)
-
-
-def subtract_from_(top: Array, x: Array) -> Array:
-    """``x = top - x``."""
-    if is_torch(x):
-        return x.neg_().add_(top)
-    return np.subtract(top, x, out=x)
 
 
 def clip_(x: Array, low: Array | float, high: float) -> Array:
@@ -267,20 +259,16 @@ def row_sums(x: Any) -> Any:
         # A library adds in the order in which numbers lie.
         return array_namespace(x).sum(x.contiguous() if is_torch(x) else x, axis=-1, keepdims=True)
     if x.ndim == 2 and m <= FEW_CLASSES:
-        return _one_after_another(x)
+        if len(x) <= _FEW_ROWS:
+            return np.add.accumulate(x, axis=1)[:, -1:]
+        total = x[:, :1].copy()
+        for j in range(1, m):
+            total += x[:, j : j + 1]
+        return total
     x = np.ascontiguousarray(x)
     if x.ndim != 2 or m > _SHORT:
         return x.sum(axis=-1, keepdims=True)
     return np.einsum("ij->i", x)[:, None]
-
-
-def _one_after_another(x: np.ndarray) -> np.ndarray:
-    if len(x) <= _FEW_ROWS:
-        return np.add.accumulate(x, axis=1)[:, -1:]
-    total = x[:, :1].copy()
-    for j in range(1, x.shape[1]):
-        total += x[:, j : j + 1]
-    return total
 
 
 def ordered_log(p: np.ndarray) -> np.ndarray:

@@ -6,9 +6,8 @@ from scipy.special import softmax
 
 import monocal as mc
 from hostile import two_kinds
-from monocal.core.ramps import _quantiles
 from monocal.core.ranked import rank_rows
-from monocal.core.statistics import STATISTICS, compute
+from monocal.core.statistics import STATISTICS, _quantiles, compute
 
 
 def test_statistics_by_their_definition():
@@ -26,7 +25,7 @@ def test_statistics_by_their_definition():
     wide = np.insert(z, 3, -np.inf, axis=1)
     for name, values in expected.items():
         for rows in (rank_rows(z), rank_rows(z, 1), rank_rows(z, 3), rank_rows(wide), rank_rows(wide, 2)):
-            np.testing.assert_allclose(compute(name, rows), values, rtol=1e-9, err_msg=name)
+            np.testing.assert_allclose(compute([name], rows)[0], values, rtol=1e-9, err_msg=name)
 
 
 def test_statistics_of_extreme_rows_are_finite():
@@ -41,7 +40,7 @@ def test_statistics_of_extreme_rows_are_finite():
     )
     for name in STATISTICS:
         for top_k in (None, 1, 2):
-            values = compute(name, rank_rows(rows, top_k))
+            values = compute([name], rank_rows(rows, top_k))[0]
             assert np.isfinite(values).all(), name
             assert values[0] == 0, name
 

@@ -15,7 +15,7 @@ from hostile import assert_order_kept, hard_rows
 from kept_memory import kept_below
 from monocal.calibrators import calibrated_rows
 from monocal.calibrators.rank_map import RankMap
-from monocal.core.block import Block
+from monocal.core.engine import Block
 from monocal.data import synthetic
 from monocal.engines import numba_engine
 from monocal.engines.numba_engine import largest_in_order
@@ -379,7 +379,7 @@ def test_information_on_atoms_as_in_plain_operations(n_factors, monkeypatch):
     rng = np.random.default_rng(n_factors)
     z = (rng.normal(size=(700, 300)) * rng.uniform(0.1, 30, size=(700, 1))).astype(np.float32)
     y, weight = rng.integers(0, 300, len(z)), rng.uniform(0.5, 2.0, len(z)).astype(np.float32)
-    statistics = [lambda ranked: ranked.depth[:, -2]]
+    statistics = ["margin"]
     result = []
     for dtype in (None, np.float64):
         rows = rows_of(z, y, weight, statistics=statistics, dtype=dtype)

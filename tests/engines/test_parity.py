@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from engines.rank_oracle import BIAS, SCALE, objective
-from monocal.core.block import Block, join_blocks
 from monocal.core.cone import RankCone
+from monocal.core.engine import Block, join_blocks
 from monocal.core.ranked import Rest, Tail
 from monocal.core.rows import Rows
 from monocal.engines import ARRAY, NUMBA, TRITON, engine_for
@@ -99,9 +99,9 @@ def factors_of(statistics):
     return xp.concat([xp.ones_like(statistics), statistics, 1.0 - statistics], axis=1)
 
 
-def share_of_row(rows):
+def share_of_row(u):
     """A statistic in [0, 1] that the oracle can compute too."""
-    return rows.height / (1.0 + rows.height)
+    return u[:, -1] / (1.0 + u[:, -1])
 
 
 ATOMS = [(SCALE, 0, 0), (SCALE, 0, 2), (SCALE, 0, 3), (BIAS, 0, 1), (BIAS, 0, 3)]

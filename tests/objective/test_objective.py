@@ -7,7 +7,7 @@ import monocal as mc
 from monocal.calibrators.rank_map import RankMap
 from monocal.core import rows
 from monocal.core.cone import RankCone
-from monocal.core.ramps import Ramp, RampFactors
+from monocal.core.statistics import Ramp, RampFactors
 from monocal.parallel import CPU_BLOCK, rows_of_size
 from monocal.solver import minimize
 from prepared import rows_of
@@ -31,12 +31,8 @@ def make(kind, n=60, m=7, seed=0):
 RAMPS = RampFactors(("margin",), (Ramp(0, 1.0, 4.0), Ramp(0, 2.0, -1.0)))
 
 
-def margin(rows):
-    return rows.depth[:, -2]
-
-
 def build(z, y, w, top_k, conditional, dtype=np.float64):
-    rows = rows_of(z, y, w, top_k=top_k, statistics=[margin], dtype=dtype)
+    rows = rows_of(z, y, w, top_k=top_k, statistics=["margin"], dtype=dtype)
     k = 1
     if conditional:
         rows, k = rows.with_factors(RAMPS.of_statistics), 3
@@ -73,7 +69,7 @@ def test_value_is_the_nll_of_the_predictions(kind, top_k, conditional):
 @pytest.mark.parametrize("top_k", [None, 3])
 def test_sums_of_a_factor_give_those_of_its_mirror_image(top_k):
     z, y, w = make("plain")
-    rows = rows_of(z, y, w, top_k=top_k, statistics=[margin])
+    rows = rows_of(z, y, w, top_k=top_k, statistics=["margin"])
 
     def factors(statistics):
         psi = np.clip(statistics[:, 0] / 3, 0, 1)
@@ -175,7 +171,7 @@ def test_a_sample_is_bounded_and_the_same_wherever_rows_are_cut(n):
 
 
 def test_blocks_joined_are_the_same_rows():
-    from monocal.core.block import join_blocks
+    from monocal.core.engine import join_blocks
     from monocal.core.rows import Rows
     from monocal.engines import ARRAY
 

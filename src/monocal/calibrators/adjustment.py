@@ -40,12 +40,11 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.stats import chi2
 
-from ..core.block import Block
 from ..core.cone import RankCone
+from ..core.engine import BIAS, SCALE, Block
 from ..core.libraries import HOST
-from ..core.point import BIAS, SCALE
-from ..core.ramps import RampFactors, choose_ramps
 from ..core.second_stage import of_context, second_step, weight_and_lift
+from ..core.statistics import RampFactors, choose_ramps
 from ..inputs.context import NUMBER, ContextReader
 from ..solver import Solution, minimize
 from .calibrated_rows import CalibratedRows, squared

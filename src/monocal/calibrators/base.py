@@ -29,6 +29,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..arrays import (
     Array,
     array_namespace,
+    is_plain_rows,
     keep_argmax,
     ordered_softmax,
     takes_triton,
@@ -37,7 +38,7 @@ from ..arrays import (
 )
 from ..core.map import MapStep
 from ..errors import InputError, require
-from ..inputs.batch import Batch, in_type, is_plain_rows, out_of_core, rows_for_a_frame, source_of
+from ..inputs.batch import Batch, in_type, out_of_core, rows_for_a_frame, source_of
 from ..inputs.context import ContextReader, check_context_rows
 from ..inputs.files import context_blocks, is_empty, plain_blocks
 from ..inputs.formats import column_names
@@ -45,10 +46,11 @@ from ..inputs.layout import Layout
 from ..inputs.reader import ArraySource, Reader, RowMap, Source, StreamSource
 from ..inputs.validation import (
     check_choice,
+    check_logits,
     check_weights,
     effective_rows,
     ignored_rows,
-    read_logits,
+    read_device_logits,
     read_matrix,
     warn_of_probabilities,
 )
@@ -420,17 +422,16 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     ) -> Any:
         """The result for rows in memory, an array of the library and type of ``X``; or of type ``dtype``."""
         check: Callable[[], object] | None = None
-        if self.input == "logits":
-            read, check = read_logits(X, first_row=first_row)
-        else:
+        if self.input != "logits":
             read = self.reader.values(X, first_row)
+        elif self._any_array and method != "predict" and getattr(X, "is_cuda", False) and takes_triton(X):
+            # A device gets its work first, and is asked for the check after it.
+            read, check = read_device_logits(X, first_row=first_row)
+        else:
+            read = check_logits(X, first_row=first_row)
         values = read.values
         if values.shape[1] != self.n_features_in_:
             self._check_columns(values)
-        # A device gets its work first, and is asked for the check after it.
-        if check is not None and not (self._any_array and method != "predict" and takes_triton(values)):
-            check()
-            check = None
         if context is not None:
             check_context_rows(context, values.shape[0], first_row)
         if method == "predict" and self.preserves_top1:
@@ -446,7 +447,9 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         finally:  # where the device failed for what values are, it is the check that says so
             if check is not None:
                 check()
-        result = in_type(calibrated, values, dtype or read.dtype)
+        dtype = dtype or read.dtype
+        same = type(calibrated) is type(values) and calibrated.dtype == dtype
+        result = calibrated if same else in_type(calibrated, values, dtype)
         kept = logits is values and result.dtype == calibrated.dtype and self._keeps_argmax()
         if self.preserves_top1 and not kept:
             result = keep_argmax(result, values)

@@ -29,9 +29,7 @@ from ..arrays import (
     to_numpy,
     to_numpy_together,
 )
-from ..core.block import Block, Gathered
-from ..core.engine import DEPTH, HEIGHT, MASS, Truncated
-from ..core.point import Point
+from ..core.engine import DEPTH, HEIGHT, MASS, Block, Point, Truncated
 from ..core.ranked import Ranked, Rest, Tail
 from ..core.rows import DOUBLE_BELOW, Rows, cut_for_the_cache
 from ..engines import engine_for
@@ -74,7 +72,7 @@ class CalibratedRows:
         """Rows calibrated by the parameters of ``point``; ``prior_scales`` as `RankCone` has them."""
         whole = rows.n_rows * rows.n_classes <= DOUBLE_BELOW
         step = -(-rows.n_rows // _MOST_ROWS)
-        parts = rows.sum(_of_block, point, prior_scales, whole, step).parts
+        parts = rows.sum(_of_block, point, prior_scales, whole, step)  # sums of tuples: one after another
         if len(parts) == 1:
             first: CalibratedRows = parts[0]
             return first
@@ -210,13 +208,13 @@ class CalibratedRows:
 
 def _of_block(
     block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], whole: bool, step: int
-) -> Gathered[CalibratedRows]:
+) -> tuple[CalibratedRows, ...]:
     """One row in ``step``, a few at a time; where rows are few, prior targets are of all ranks."""
     block = block.every(step) if step > 1 else block
     n, r = block.rows.depth.shape
     kept, size = r if whole else min(RANKS, r), max(1, _PART // r)
     parts = (block[i : i + size] if size < n else block for i in range(0, n, size))
-    return Gathered(tuple(_summarised(b, b.engine.truncate(b, point, prior_scales, kept)) for b in parts))
+    return tuple(_summarised(b, b.engine.truncate(b, point, prior_scales, kept)) for b in parts)
 
 
 def _summarised(block: Block, rows: Truncated) -> CalibratedRows:

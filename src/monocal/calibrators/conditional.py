@@ -31,10 +31,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import Array
 from ..core.cone import RankCone
-from ..core.point import BIAS, SCALE
-from ..core.ramps import RampFactors, choose_ramps, statistic_functions
+from ..core.engine import BIAS, SCALE
 from ..core.rows import Rows
-from ..core.statistics import STATISTICS
+from ..core.statistics import STATISTICS, RampFactors, choose_ramps
 from ..errors import InputError, part_of_a_fit, warn
 from ..inputs.batch import Batch
 from ..inputs.context import ContextReader
@@ -140,7 +139,7 @@ class ConditionalMCCT(ConeCalibrator):
     max_iter: int = 100
 
     def _preparation(self) -> dict[str, Any]:
-        statistics = statistic_functions(_check_statistics(self.statistics))
+        statistics = _check_statistics(self.statistics)
         return {"statistics": statistics, "top_class": bool(self.by_class) or hasattr(self, "context_")}
 
     def _fit_source(self, source: Source) -> None:

@@ -16,10 +16,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import Array, array_namespace, to_numpy
-from ..core.block import Block, Gathered
 from ..core.cone import RankCone
+from ..core.engine import SCALE, Block
 from ..core.map import LOGITS, PROBABILITIES, MapStep
-from ..core.point import SCALE
 from ..core.rows import DOUBLE_BELOW, Rows
 from ..errors import InputError, in_part_of_a_fit, warn
 from ..inputs.reader import ArraySource, Source, StreamSource
@@ -183,9 +182,9 @@ class ConeCalibrator(Calibrator):
         return [self.rank_map_.step(int(self.n_features_in_), getattr(self, "adjustment_", None))]
 
 
-def _keys_of_block(block: Block) -> Gathered[np.ndarray]:
+def _keys_of_block(block: Block) -> tuple[np.ndarray, ...]:
     depth = to_numpy(block.rows.depth[:, -1 - DEPTHS : -1])  # descending, the top is last
-    return Gathered((fold_keys(depth[:, ::-1]),))
+    return (fold_keys(depth[:, ::-1]),)
 
 
 def choose_shrinkage(
@@ -196,7 +195,7 @@ def choose_shrinkage(
     Where different rows are few, they are dealt into folds several times.
     """
     rows = problem.rows
-    keys = np.concatenate(rows.sum(_keys_of_block).parts)
+    keys = np.concatenate(rows.sum(_keys_of_block))
     different = len(np.unique(keys))
     folds = min(FOLDS, different)
     if folds < 2:
@@ -244,8 +243,13 @@ def _check_unit(logits: Array) -> None:
     top = np.nanmax(sample, axis=1)
     part = sample[:, :: max(1, sample.shape[1] // 1000)]
     present = ~np.isnan(part).all(axis=1)
-    depths = top[present] - _medians(part[present])
-    depth = 2.0 * min(float(np.median(depths)), 5e307) if present.any() else 0.0
+    depth = 0.0
+    if present.any():
+        # The median of each row without its nan, which sorting puts last: numpy's own goes row by row.
+        rows = np.sort(part[present], axis=1)
+        each, count = np.arange(len(rows)), np.count_nonzero(~np.isnan(rows), axis=1)
+        medians = 0.5 * rows[each, (count - 1) // 2] + 0.5 * rows[each, count // 2]
+        depth = 2.0 * min(float(np.median(top[present] - medians)), 5e307)
     if depth > 1e5:
         raise InputError(
             f"X: the largest and the median logit of a row differ by {depth:.1e}, more than any classifier's. Divide all by a "
@@ -258,14 +262,6 @@ def _check_unit(logits: Array) -> None:
                 f"X: the logits of a row differ by {span:.1e} at most, less than any classifier's. Multiply all by a constant "
                 f"such as {10 / span:.0e}, in fitting and in predicting."
             )
-
-
-def _medians(rows: np.ndarray) -> np.ndarray:
-    """Median of each row without its nan (sorting puts them last): numpy's own goes row by row."""
-    ordered, count = np.sort(rows, axis=1), np.count_nonzero(~np.isnan(rows), axis=1)
-    each = np.arange(len(rows))
-    medians: np.ndarray = 0.5 * ordered[each, (count - 1) // 2] + 0.5 * ordered[each, count // 2]
-    return medians
 
 
 def _largest_span(logits: Array) -> float:

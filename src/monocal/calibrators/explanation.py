@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.point import BIAS, SCALE
-from ..core.ramps import RampFactors
-from ..core.statistics import statistic_name
+from ..core.engine import BIAS, SCALE
+from ..core.statistics import RampFactors, statistic_name
 from ..inputs.context import ContextReader
 from ..notebook import html_table
 from .adjustment import Adjustment, GroupScales

@@ -20,11 +20,10 @@ from ..arrays import Array, array_namespace, compute_dtype, on_host, widened
 from ..core.libraries import FEW, HOST, namespace_of
 from ..core.map import PROBABILITIES, MapStep, apply, rank_map, rank_step, steps_as
 from ..core.numpy_map import NumpyMap
-from ..core.ramps import RampFactors
 from ..core.ranked import Rest
-from ..core.statistics import STATISTICS, own_statistic
+from ..core.statistics import STATISTICS, RampFactors, own_statistic
 from ..engines import numba_engine, triton_map
-from ..parallel import block_rows, map_rows, parallel_map, row_slices
+from ..parallel import CPU_BLOCK, block_rows, map_rows, parallel_map, row_slices
 from .state import expect
 
 
@@ -82,9 +81,9 @@ class RankMap:
             by_blocks: Array = map_rows(partial(ways.portable, output), logits, size, context)
             return by_blocks
         z = logits if logits.itemsize >= 4 else logits.astype(np.float32)
-        if ways.step.kind == "ranks" and numba_engine.takes(z):
+        if z.size >= numba_engine.LARGE and ways.step.kind == "ranks" and numba_engine.suits(z):
             return ways.loops.predict(z, output == PROBABILITIES, context, partial(ways.by_numpy, output))
-        if len(z) <= FEW or len(z) <= block_rows(z):
+        if len(z) <= FEW or z.size <= CPU_BLOCK:
             return ways.numpy(z, output, context)
         out = np.empty(z.shape, dtype=z.dtype)
 

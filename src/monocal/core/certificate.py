@@ -23,8 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .engine import DEPTH, HEIGHT, MASS
-from .point import BIAS, SCALE
+from .engine import BIAS, DEPTH, HEIGHT, MASS, SCALE
 
 _ROUNDING = 1e-9
 
@@ -49,17 +48,14 @@ class Certificate:
 
     def excess(self) -> float:
         """The smaller of the two bounds."""
-        bounds = [self._moved_everywhere()]
-        if self.predicted is not None:
-            bounds.append(self._moved_by_rank(self.predicted))
-        return max(min(bounds), 0.0)
-
-    def _moved_everywhere(self) -> float:
         need = np.maximum(-self.gradient, 0.0)
         with np.errstate(invalid="ignore"):
             share = float(np.where(need > 0, need / (need + self.worth), 0.0).max(initial=0.0))
         slack = float(self.gradient @ self.size)
-        return (1.0 - share) * slack + share * (self.objective - float(self.worth @ self.lower))
+        bound = (1.0 - share) * slack + share * (self.objective - float(self.worth @ self.lower))
+        if self.predicted is not None:
+            bound = min(bound, self._moved_by_rank(self.predicted))
+        return max(bound, 0.0)
 
     def _moved_by_rank(self, predicted: np.ndarray) -> float:
         # Atoms that ask for nothing and have nothing to lose play no part.

@@ -32,15 +32,13 @@ where a jump belongs, and with its neighbours at hand the next step can move it.
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from .block import Block
 from .certificate import Certificate
-from .engine import DEPTH, HEIGHT, MASS, Sums, Totals
-from .point import BIAS, SCALE, Point
+from .engine import BIAS, DEPTH, HEIGHT, MASS, SCALE, Block, Point, Sums, Totals
 from .problem import Expansion
 from .rows import Rows
 
@@ -107,31 +105,31 @@ class RankCone:
         scale: float | None = None,
         begins: np.ndarray | None = None,
     ):
-        self.rows = rows
-        self.begins = begins
-        self.mirrors = Mirrors.of(np.arange(allowed.shape[1]) if mirrors is None else mirrors)
-        self.emphasis = emphasis
-        self.unit = unit
-        self.scale = scale
-        self.n_rows = rows.n_rows
-        self.slow_calls = rows.slow_calls
+        self.rows, self.begins, self.allowed = rows, begins, allowed
+        self.mirrors = Mirrors(np.arange(allowed.shape[1]) if mirrors is None else mirrors)
+        self.emphasis, self.scale = emphasis, scale
+        self.n_rows, self.slow_calls = rows.n_rows, rows.slow_calls
         self.rounding = 1e-8 if rows.single_precision else 1e-14
-        self.allowed = allowed
         self.atoms = np.flatnonzero(allowed.ravel())
+        self._places = np.stack(np.unravel_index(self.atoms, allowed.shape))  # kind, factor and start, (3, a)
         if allowed[SCALE, 1:, 1:].any():
             raise ValueError("Scales of factors but the first begin at the lowest rank.")
         self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
         only_scale = self._only_scale and allowed.shape[1] == 1 and begins is None
         self.totals: Totals = rows.sum(Block.scale_totals) if only_scale else rows.sum(Block.totals, begins)
-        self._aim_at(np.cumsum(self.totals.label, axis=2))  # the label's shares at each rank
-        self.spread = self._spread()
+        count = self.totals.weight * rows.n_classes
+        mean, square = (from_start(x) / count for x in (self.totals.mean, self.totals.square))
+        self.spread = self._take(np.sqrt(np.maximum(square - mean**2, 0.0)))
+        self.unit = self.spread if unit is None else self._take(unit)
+        self._of_fewer: list[np.ndarray] = []
         self.prior_rows, self.prior_share = prior_rows, 0.0
         self.prior_targets: np.ndarray | None = None
-        self._of_fewer: list[np.ndarray] = []
         # Parts of the prior targets: the share and the scale of each.
         self.prior_scales: tuple[tuple[float, float], ...] = ()
         if prior_rows > 0:
-            self._lean_on(self._prior_targets(), prior_rows / (self.totals.weight + prior_rows))
+            self.prior_targets = self._prior_targets()
+            self.prior_share = prior_rows / (self.totals.weight + prior_rows)
+        self._aim_at(np.cumsum(self.totals.label, axis=2))  # the label's shares at each rank
         # Root mean square of each atom at the top class: what a step in it does to the largest logit.
         top = self.totals.square[:, :, -1:] / self.totals.weight
         self.reach = self._take(np.sqrt(np.broadcast_to(top, allowed.shape)))
@@ -142,19 +140,18 @@ class RankCone:
     def plain(self) -> RankCone:
         """Temperature scaling by the sums of this problem. The rows may have no tail."""
         other = copy(self)
-        other.atoms, other._only_scale, other.scale = self.atoms[:1], True, None
-        other.spread, other.reach, other.lower = self.spread[:1], self.reach[:1], self.lower[:1]
-        other._forget("drop", "_losses", "_places", "_neighbourhood")
+        other._only_scale, other.scale = True, None
+        for name in ("atoms", "_places", "spread", "unit", "reach", "lower", "drop"):
+            setattr(other, name, getattr(self, name)[..., :1])
         other.penalty, other.floor = other._penalty(0.0, 1e-6)
         return other
 
     def in_units(self, unit: np.ndarray, scale: float) -> RankCone:
         """The same problem with a penalty in other units, which is to begin at another scale."""
         other = copy(self)
-        other.unit, other.scale = unit, scale
+        other.unit, other.scale = self._take(unit), scale
         high = self.reach > _HIGH
-        other.reach = np.where(high, np.clip(_UNITS * self._take(unit), 1.0, self.reach), self.reach)
-        other._forget("_neighbourhood")
+        other.reach = np.where(high, np.clip(_UNITS * other.unit, 1.0, self.reach), self.reach)
         return other
 
     def with_strength(self, shrinkage: float, tol: float) -> RankCone:
@@ -164,12 +161,12 @@ class RankCone:
         return other
 
     def on_rows(self, rows: Rows, prior_rows: float = 0.0) -> RankCone:
-        """The same dictionary on other rows."""
+        """The same dictionary on other rows, with penalties in the same units."""
         return RankCone(
             rows,
             self.allowed,
             emphasis=self.emphasis,
-            unit=self.unit,
+            unit=self.grid(self.unit),
             mirrors=self.mirrors.of_each,
             prior_rows=prior_rows,
             scale=self.scale,
@@ -179,24 +176,24 @@ class RankCone:
     def leaning_on(self, prior: np.ndarray, share: float) -> RankCone:
         """The problem in which every label gives a share to targets (3, K, r), which are sums like those of `_prior_targets`."""
         other = copy(self)
-        other._lean_on(prior, share)
+        other.prior_targets, other.prior_share = prior, share
+        other._aim_at(self.target)
         return other
 
-    def _lean_on(self, prior: np.ndarray, share: float) -> None:
-        """Every label gives its share to targets that are the same, on average, for all rows."""
-        self.prior_targets, self.prior_share = prior, share
-        self._aim_at((1.0 - share) * self.target + share * self.totals.weight * prior)
-
     def _aim_at(self, target: np.ndarray) -> None:
-        """Sums of the targets (3, K, r), and of their depths over all ranks."""
+        """Set the targets, sums (3, K, r): those of the labels, of which each gives its share to the prior targets."""
+        if self.prior_targets is not None:
+            share = self.prior_share
+            target = (1.0 - share) * target + share * self.totals.weight * self.prior_targets
         self.target = target
         self._target_depths = target[DEPTH].sum(axis=1)
-        self._forget("drop", "_losses")
-
-    def _forget(self, *names: str) -> None:
-        """Compute again what is cached under these names."""
-        for name in names:
-            self.__dict__.pop(name, None)
+        # What a unit of each atom takes from the logits of all targets, measured from the top, (a,).
+        self._losses = -self._take(atom_sums(target))
+        # How far the targets lie below the top class on average, as each atom sees it: never negative.
+        self.drop = self._losses / self.totals.weight
+        if self.totals.top.any():
+            top = np.cumsum(self.totals.top, axis=2)
+            self.drop = np.maximum(self._take(atom_sums(top - target)) / self.totals.weight, 0.0)
 
     def _prior_targets(self) -> np.ndarray:
         """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row. Of many rows a sample is enough."""
@@ -231,8 +228,7 @@ class RankCone:
         emphasis = self._take(
             np.broadcast_to(np.asarray(self.emphasis, dtype=np.float64), self.allowed.shape)
         )
-        unit = self.spread if self.unit is None else self._take(self.unit)
-        penalty = shrinkage * emphasis * unit / self.totals.weight
+        penalty = shrinkage * emphasis * self.unit / self.totals.weight
         penalty[_PLAIN] = 0.0
         floor = 0.5 * tol * np.minimum(1.0, self.spread)
         if self.prior_share > 0:
@@ -244,19 +240,6 @@ class RankCone:
         """The limit of each atom's gradient far out, where all probability is on the top class."""
         return self.drop + self.penalty - self.floor
 
-    @cached_property
-    def drop(self) -> np.ndarray:
-        """How far the targets lie below the top class on average, as each atom sees it: never negative."""
-        if not self.totals.top.any():
-            return self._losses / self.totals.weight
-        top = np.cumsum(self.totals.top, axis=2)
-        return np.maximum(self._take(atom_sums(top - self.target)) / self.totals.weight, 0.0)
-
-    @cached_property
-    def _losses(self) -> np.ndarray:
-        """What a unit of each atom takes from the logits of all targets, measured from the top, (a,)."""
-        return -self._take(atom_sums(self.target))
-
     def _take(self, grid: np.ndarray) -> np.ndarray:
         return grid.reshape(-1)[self.atoms]
 
@@ -265,12 +248,6 @@ class RankCone:
         full = np.zeros(self.allowed.size)
         full[self.atoms] = coefficients
         return full.reshape(self.allowed.shape)
-
-    def _spread(self) -> np.ndarray:
-        count = self.totals.weight * self.rows.n_classes
-        mean = from_start(self.totals.mean) / count
-        square = from_start(self.totals.square) / count
-        return self._take(np.sqrt(np.maximum(square - mean**2, 0.0)))
 
     def start(self) -> np.ndarray:
         """Temperature scaling, where its scale is known.
@@ -286,7 +263,11 @@ class RankCone:
 
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         if self._only_scale:
-            return self._evaluate_scale(float(coefficients[0]), working)
+            scale, n = float(coefficients[0]), self.totals.weight
+            value, mean, curvature = self.rows.sum(Block.scale_sums, scale) / n
+            target = self._target_depths[0] / n
+            hessian = np.array([[curvature]])[: len(working), : len(working)]
+            return Expansion(float(value + scale * target), np.array([target - mean]), hessian)
         sums, n = self.rows.sum(Block.sums, self.point(coefficients, working)), self.totals.weight
         # Every term is positive: depths of a million do not cancel, and the value keeps its last digits.
         lost = float(self._losses @ coefficients)
@@ -310,11 +291,6 @@ class RankCone:
             n_ranks=self.rows.n_ranks,
         )
 
-    @cached_property
-    def _places(self) -> np.ndarray:
-        """Kind, factor and start of each atom, (3, a)."""
-        return np.stack(np.unravel_index(self.atoms, self.allowed.shape))
-
     def _gradient(self, sums: Sums) -> np.ndarray:
         """Sums of ``p`` less the targets times every atom, less its value at the top class, (a,).
 
@@ -326,7 +302,10 @@ class RankCone:
         out = np.zeros(self.allowed.shape)
         apart = first - self.target[:, 0]
         out[SCALE, 0] = apart[HEIGHT] - np.cumsum(apart[HEIGHT]) - from_start(apart[DEPTH])
-        out[SCALE, 1:, 0] = (self._target_depths - self.mirrors.spread_over(depth))[1:]
+        depths = np.zeros(len(self._target_depths))
+        depths[own] = depth
+        depths[mirrored] = depth[0] - depth[self.mirrors.partners]
+        out[SCALE, 1:, 0] = (self._target_depths - depths)[1:]
         mass = sums.by_rank[2:] - self.target[MASS, own]
         before = np.subtract(mass, np.cumsum(mass, axis=1), out=mass)
         out[BIAS, own] = before
@@ -353,19 +332,29 @@ class RankCone:
             lengths=1 if self.begins is None else np.diff(np.append(self.begins, self.rows.n_ranks)),
         ).excess()
 
-    def _evaluate_scale(self, scale: float, working: np.ndarray) -> Expansion:
-        value, mean, curvature = self.rows.sum(Block.scale_sums, scale) / self.totals.weight
-        target = self._target_depths[0] / self.totals.weight
-        hessian = np.array([[curvature]])[: len(working), : len(working)]
-        return Expansion(float(value + scale * target), np.array([target - mean]), hessian)
-
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
-        return self._neighbourhood.candidates(gradient, size)
+        """At most ``size`` of the atoms, sorted, from the gradient of all; all of them where they are no more."""
+        n = len(gradient)
+        if n <= size:
+            return np.arange(n)
+        family, first, last = self._neighbours
+        scaled, falling = gradient / np.maximum(self.unit, 1e-12), np.flatnonzero(gradient < 0)
+        here = scaled[falling]
+        lowest = first[falling] | (here <= scaled[falling - 1])
+        lowest &= last[falling] | (here <= scaled[(falling + 1) % n])
+        lowest_at, depth = falling[lowest], here[lowest]
+        lowest_at = lowest_at[np.argsort(depth, kind="stable")[:size]]
+        around = np.clip(lowest_at[:, None] + _AROUND, 0, n - 1)
+        around = around[(family[around] == family[lowest_at][:, None]) & (gradient[around] < 0)]
+        chosen = list(dict.fromkeys([*lowest_at.tolist(), *around.tolist()]))  # each once, the lowest first
+        return np.array(sorted(chosen[:size]), dtype=np.intp)
 
     @cached_property
-    def _neighbourhood(self) -> Neighbourhood:
-        metric = self.spread if self.unit is None else self._take(self.unit)
-        return Neighbourhood.of(self.atoms, self.allowed.shape[2], metric)
+    def _neighbours(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Kind and factor of each atom as one number; whether the atom before is no neighbour, and the one behind, (a,) each."""
+        family = self.atoms // self.allowed.shape[2]
+        apart = (np.diff(self.atoms) > 1) | (np.diff(family) > 0)
+        return family, np.append(True, apart), np.append(apart, True)
 
     def coarse(self) -> RankCone | None:
         few = len(self.atoms) <= _FEW_ATOMS and self.n_rows < _FEW_ROWS
@@ -379,8 +368,6 @@ class RankCone:
         small.rows, small.n_rows, small._of_fewer = rows, rows.n_rows, []
         small.totals = replace(self.totals, weight=weight, label=np.reshape(label, self.totals.label.shape))
         small._aim_at(np.cumsum(small.totals.label, axis=2))
-        if self.prior_targets is not None:
-            small._lean_on(self.prior_targets, self.prior_share)
         # The copy is solved for the penalty of the whole, and needs no floor of its own.
         small.floor = np.zeros_like(self.floor)
         return small
@@ -397,28 +384,23 @@ def atom_sums(by_rank: np.ndarray) -> np.ndarray:
     return -np.stack([from_start(by_rank[DEPTH]) + before[0], before[1]])
 
 
-@dataclass(frozen=True)
 class Mirrors:
-    """Which factors are summed, and which follow from them."""
+    """Which factors are summed, and which follow from them.
 
-    # (K,): an earlier factor with which it adds up to 1; its own index where there is none
-    of_each: np.ndarray
-    own: np.ndarray  # those without
-    mirrored: np.ndarray  # those with one
-    partners: np.ndarray  # where among `own` the mirror of each of these is
+    Attributes
+    ----------
+    of_each : ndarray of int, shape (K,)
+        An earlier factor with which each adds up to 1; its own index where there is none.
+    own, mirrored : ndarray of int
+        The factors without such a one, and those with one.
+    partners : ndarray of int
+        Where among ``own`` the mirror of each of ``mirrored`` is.
+    """
 
-    @classmethod
-    def of(cls, of_each: np.ndarray) -> Mirrors:
+    def __init__(self, of_each: np.ndarray):
         itself = of_each == np.arange(len(of_each))
-        own, mirrored = np.flatnonzero(itself), np.flatnonzero(~itself)
-        return cls(of_each, own, mirrored, np.searchsorted(own, of_each[mirrored]))
-
-    def spread_over(self, values: np.ndarray) -> np.ndarray:
-        """Numbers of all factors (K,) from those of the factors that are summed."""
-        every = np.zeros(len(self.of_each))
-        every[self.own] = values
-        every[self.mirrored] = values[0] - values[self.partners]
-        return every
+        self.of_each, self.own, self.mirrored = of_each, np.flatnonzero(itself), np.flatnonzero(~itself)
+        self.partners = np.searchsorted(self.own, of_each[self.mirrored])
 
     def of_all_factors(self, sums: Sums, n_ranks: int) -> np.ndarray:
         """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); where only totals are summed, at the lowest."""
@@ -430,38 +412,3 @@ class Mirrors:
             whole[DEPTH, 0], whole[DEPTH, 1:], whole[HEIGHT] = whole[DEPTH].sum(), 0.0, 0.0
             out[:, self.mirrored] = whole[:, None] - out[:, self.of_each[self.mirrored]]
         return out
-
-
-@dataclass(frozen=True)
-class Neighbourhood:
-    """Atoms in the order of the grid (2, K, r), as neighbours of each other."""
-
-    family: np.ndarray  # (a,): kind and factor of each atom as a number
-    first: np.ndarray  # (a,): whether the atom before is no neighbour
-    last: np.ndarray  # (a,): whether the atom behind is none
-    metric: np.ndarray  # (a,): that of the penalty
-
-    @classmethod
-    def of(cls, atoms: np.ndarray, n_ranks: int, metric: np.ndarray) -> Neighbourhood:
-        """Of atoms by their numbers in the grid."""
-        family = atoms // n_ranks
-        apart = (np.diff(atoms) > 1) | (np.diff(family) > 0)
-        return cls(family, np.append(True, apart), np.append(apart, True), np.maximum(metric, 1e-12))
-
-    def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
-        """At most ``size`` of the atoms, sorted, from the gradient of all; all of them where they are no more."""
-        if len(gradient) <= size:
-            return np.arange(len(gradient))
-        falling = np.flatnonzero(gradient < 0)
-        here = self._scaled(gradient, falling)
-        lowest = self.first[falling] | (here <= self._scaled(gradient, falling - 1))
-        lowest &= self.last[falling] | (here <= self._scaled(gradient, (falling + 1) % len(gradient)))
-        lowest_at, depth = falling[lowest], here[lowest]
-        lowest_at = lowest_at[np.argsort(depth, kind="stable")[:size]]
-        around = np.clip(lowest_at[:, None] + _AROUND, 0, len(gradient) - 1)
-        around = around[(self.family[around] == self.family[lowest_at][:, None]) & (gradient[around] < 0)]
-        chosen = list(dict.fromkeys([*lowest_at.tolist(), *around.tolist()]))  # each once, the lowest first
-        return np.array(sorted(chosen[:size]), dtype=np.intp)
-
-    def _scaled(self, gradient: np.ndarray, at: np.ndarray) -> np.ndarray:
-        return gradient[at] / self.metric[at]

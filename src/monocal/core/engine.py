@@ -1,19 +1,30 @@
-"""The sums over rows as one interface: what an engine does with a block of rows, and what it returns.
+"""What an engine works on, and what it returns: blocks of rows, points to evaluate, sums.
 
 An atom is (kind, factor k, start s): in rank order ``psi_k(z) 1[i >= s] u_(i)`` (scale) or ``psi_k(z) 1[i >= s]`` (bias). Scales
 of factors but the first (``psi_0 = 1``) begin at the lowest rank. With coefficients ``c >= 0`` the calibrated logits of a row are
 
     f_(i) = w_i u_(i) + b_i,    w_i = sum_k psi_k sum_{s <= i} c[scale, k, s],   b_i likewise,
 
-measured from the top of the row (``u = U - v``, depth ``v``, height ``U``; see `point`), where rounding does no harm. The
-objective ``sum_n weight_n [log sum_i exp(f_(i) - f_top) + f_top - f_label]`` has
+measured from the top of the row (``u = U - v``, depth ``v``, height ``U``), where rounding does no harm:
+
+    f_(i) - f_top = -w_i v_i + base_i,      base_i = -(w_top - w_i) U - (b_top - b_i)
+
+Weights and biases change at few ranks (the jumps), so they are computed for the pieces between them, in double precision, and
+once for all blocks where all rows share them. The objective
+
+    sum_n weight_n [log sum_i exp(f_(i) - f_top) + f_top - f_label]
+
+has
 
     value      log-partition (the labels' part is linear in ``c`` and computed beforehand)
     gradient   column sums of ``p v``, ``p U``, ``psi p``; then sums over ranks give every atom (`cone`)
     Hessian    covariances of the atoms of a working set
 
-A block may hold many *parts*, each of which fits the cache. An engine adds up part by part, in their order, so sums do not depend
-on the number of threads. What is returned has a fixed size and adds up, so rows may live anywhere.
+A block may hold many *parts*, each of which fits the cache, one after another in the same arrays. An engine adds up part by part,
+in their order, so sums do not depend on the number of threads. What is returned has a fixed size and adds up, so rows may live
+anywhere.
+
+Labels among tied logits: the tied ranks share the label in equal parts, so it does not matter how the sort placed them.
 
 Where atoms begin at few of many ranks, sums are taken over *columns* of ranks: column g has the ranks from ``begins[g]`` to
 the next. Arrays with an entry for each rank then have one for each column.
@@ -21,20 +32,270 @@ the next. Arrays with an entry for each rank then have one for each column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..arrays import Array
+from ..arrays import Array, array_namespace, device_of, distinct, on_device_of, to_numpy
+from ..parallel import parallel_sum
+from .ranked import Ranked, Rest, Tail
 
-if TYPE_CHECKING:
-    from .block import Block
-    from .point import Point
+T = TypeVar("T")
+
+# Kinds of atoms.
+SCALE, BIAS = 0, 1
 
 # Kinds of sums by rank.
 DEPTH, HEIGHT, MASS = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Block:
+    """Prepared rows, and the engine that works on them."""
+
+    engine: Engine
+    rows: Ranked
+    weight: Array  # (n,)
+    label_depth: Array  # (n,)
+    label_rank: Array  # (n,), first of the ranks its value holds
+    label_held: Array  # (n,), how many ranks hold it
+    label_size: Array  # (n,), how many classes hold it: those ranks and what ties with them in the tail
+    statistics: Array | None = None  # (n, S)
+    factors: Array | None = None  # (n, K), non-negative, first column 1; None means just the 1
+    # (n,), one of the classes that have the largest logit, where it is asked for
+    top_class: np.ndarray | None = None
+    context: np.ndarray | None = None  # (n, C), columns of the context of a row; on the host
+    ends: np.ndarray | None = None  # (B,), behind the last row of each part; None: one part
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.weight)
+
+    def with_factors(self, factors: Callable[[Array], Array]) -> Block:
+        """The same rows with the factors (n, K) of their statistics, in the order in memory that the depths have.
+
+        A loop is compiled again for each way in which an array may lie, and the last digits of its sums would depend on that.
+        """
+        psi = factors(self.statistics)
+        if isinstance(psi, np.ndarray):
+            psi = np.asarray(psi, order="F" if rank_by_rank(self.rows.depth) else "C")
+        return replace(self, factors=psi)
+
+    # Sums by the block's own engine, as functions for `Rows.sum`.
+
+    def totals(self, begins: np.ndarray | None = None) -> Totals:
+        return self.engine.totals(self, begins)
+
+    def label_sums(self, begins: np.ndarray | None = None) -> np.ndarray:
+        return self.engine.label_sums(self, begins)
+
+    def scale_totals(self) -> Totals:
+        return self.engine.scale_totals(self)
+
+    def scale_sums(self, scale: float) -> np.ndarray:
+        return self.engine.scale_sums(self, scale)
+
+    def sums(self, point: Point) -> Sums:
+        return self.engine.sums(self, point)
+
+    def hessian(self, point: Point) -> np.ndarray:
+        return self.engine.sums(self, point, gradient=False).hessian
+
+    def information(self, scale: float, begins: np.ndarray | None = None) -> Information:
+        return self.engine.information(self, scale, begins)
+
+    def every(self, step: int) -> Block:
+        """One row in ``step`` of each part, copied side by side."""
+        return self[np.concatenate([np.arange(x.start, x.stop, step) for x in self.slices()])]
+
+    def slices(self) -> list[slice]:
+        """The rows of each part."""
+        ends = [self.n_rows] if self.ends is None else self.ends.tolist()
+        return [slice(i, j) for i, j in pairwise([0, *ends])]
+
+    def parts(self) -> list[Block]:
+        """Each part as a block."""
+        return [self] if self.ends is None else [self[rows] for rows in self.slices()]
+
+    def sum_parts(self, function: Callable[[Block], T]) -> T:
+        """``function(part)`` added up, on threads."""
+        return function(self) if self.ends is None else parallel_sum(function, self.parts())
+
+    def in_double(self) -> Block:
+        """The same rows in double precision, but for the logits of a tail: numpy only."""
+        if self.rows.depth.dtype == np.float64:
+            return self
+        depth, height, top = (
+            x.astype(np.float64) for x in (self.rows.depth, self.rows.height, self.rows.top)
+        )
+        rows = replace(self.rows, depth=depth, height=height, top=top)
+        factors = None if self.factors is None else self.factors.astype(np.float64)
+        return replace(self, rows=rows, weight=self.weight.astype(np.float64), factors=factors)
+
+    def __getitem__(self, index: slice | Array) -> Block:
+        # To a device once for all arrays.
+        there = index if isinstance(index, slice) else on_device_of(index, self.weight)
+        here = index if isinstance(index, slice) else to_numpy(index)
+        taken: dict[str, Any] = {}
+        for name in (*_OF_ROWS, *_ON_HOST):
+            x = getattr(self, name)
+            taken[name] = None if x is None else x[here if name in _ON_HOST else there]
+        return Block(self.engine, self.rows[there], **taken)
+
+
+# Names of what there is for each row, and of what is always on the host.
+_OF_ROWS = ("weight", "label_depth", "label_rank", "label_held", "label_size", "statistics", "factors")
+_ON_HOST = ("top_class", "context")
+
+
+def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
+    """One block with the rows of several; ``logits`` are theirs, where they lie together already."""
+    if len(blocks) == 1:
+        return blocks[0]
+    double = [b for b in blocks if b.engine is not blocks[0].engine or str(b.weight.dtype).endswith("64")]
+    if double and len(double) < len(blocks):  # rows with finite masks are in double precision
+        wide = next(b for b in double if str(b.weight.dtype).endswith("64"))
+        blocks = [replace(b.in_double(), engine=wide.engine) for b in blocks]
+    first, ranked = blocks[0], [b.rows for b in blocks]
+    xp = array_namespace(first.weight)
+
+    def join(parts: Sequence[Any], concat: Callable[..., Any] = xp.concat) -> Any:
+        return None if parts[0] is None else concat(parts, axis=0)
+
+    tail = first.rows.tail
+    if tail is not None:
+        tails: list[Any] = [rows.tail for rows in ranked]
+        if tail.rest is not None:
+            rests = [t.rest for t in tails]
+            rest = Rest(join([x.depth for x in rests]), join([x.count for x in rests]))
+        tail = Tail(
+            logits if logits is not None else join([t.logits for t in tails]),
+            join([t.ties for t in tails]),
+            any(t.masked for t in tails),
+            tail.rest and rest,
+        )
+    valid: list[Any] = [rows.valid for rows in ranked]
+    tied: list[Any] = [rows.tied for rows in ranked]
+    if any(x is not None for x in valid):
+        everywhere = [xp.ones_like(rows.depth, dtype=xp.bool) for rows in ranked]
+        valid = [one if x is None else x for x, one in zip(valid, everywhere, strict=True)]
+    rows = Ranked(
+        join([rows.depth for rows in ranked]),
+        join([rows.height for rows in ranked]),
+        join([rows.top for rows in ranked]),
+        join(valid),
+        tail,
+        first.rows.n_classes,
+        None if any(t is None for t in tied) else np.any(tied, axis=0),
+    )
+    joined = {name: join([getattr(b, name) for b in blocks]) for name in _OF_ROWS}
+    joined |= {name: join([getattr(b, name) for b in blocks], np.concatenate) for name in _ON_HOST}
+    return Block(first.engine, rows, **joined)
+
+
+def rank_by_rank(depth: Array) -> bool:
+    """Whether the depths of one rank in all rows stand side by side in memory."""
+    return isinstance(depth, np.ndarray) and depth.strides[0] < depth.strides[1]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where to evaluate, and for which atoms the Hessian is wanted."""
+
+    shape: tuple[int, int]  # K factors, r ranks or columns
+    jumps: np.ndarray  # ranks at which a weight or a bias changes, (D - 1,)
+    # Which factors count (K',), and -w, -(w_top - w) and -(b_top - b) of theirs in each of the pieces between jumps, (3, K', D).
+    table: tuple[np.ndarray, np.ndarray]
+    kind: np.ndarray  # (a,) of the working set
+    factor: np.ndarray  # (a,)
+    start: np.ndarray  # (a,)
+    own: np.ndarray | None = None  # factors whose sums are asked for; None: all
+    # First rank of each column, where there are columns and not ranks (see `engine`), and the number of ranks.
+    begins: np.ndarray | None = None
+    n_ranks: int = 0
+
+    @classmethod
+    def of_steps(
+        cls,
+        shape: tuple[int, int],
+        places: np.ndarray,
+        steps: np.ndarray,
+        working: np.ndarray,
+        *,
+        begins: np.ndarray | None = None,
+        **rest: Any,
+    ) -> Point:
+        """From coefficients at kind, factor and start, (3, ...) each, in a grid of K factors and r ranks or columns.
+
+        Few factors have any, and weights change where these begin: nothing is made that has an entry for every rank.
+        """
+        kind, factor, start = places
+        used, first = distinct(factor), distinct(start, 0)
+        by_piece = np.zeros((2, len(used), len(first)))
+        by_piece[kind, used.searchsorted(factor), first.searchsorted(start)] = steps
+        # Steps above a piece are added, not subtracted from the top: one of 1e-8, times a height of a million, keeps its digits.
+        drops = np.zeros_like(by_piece)
+        drops[:, :, :-1] = -by_piece[:, :, :0:-1].cumsum(axis=2)[:, :, ::-1]
+        table = used, np.stack([-by_piece[SCALE].cumsum(axis=1), drops[SCALE], drops[BIAS]])
+        jumps, at = (x if begins is None else begins[x] for x in (first[1:], working[2]))
+        return cls(shape, jumps, table, working[0], working[1], at, begins=begins, **rest)
+
+    @classmethod
+    def of_scale(cls, shape: tuple[int, int], scale: float, **rest: Any) -> Point:
+        """All logits multiplied by one number."""
+        plain = np.array([[SCALE], [0], [0]])
+        return cls.of_steps(shape, plain, np.array([scale]), plain[:, :0], **rest)
+
+    @cached_property
+    def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where atoms start (D,), with 0 among them; which start each atom has, and its column among (kind, start), (a,) each."""
+        starts = distinct(self.start, 0)
+        at = starts.searchsorted(self.start)
+        return starts, at, at + np.where(self.kind == SCALE, 0, len(starts))
+
+    @cached_property
+    def by_start(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The working set in the order of its starts: that order, columns, whether scales, factors, (a,) each."""
+        order = np.argsort(self.start, kind="stable")
+        return order, self.columns[2][order], self.kind[order] == SCALE, self.factor[order]
+
+    @cached_property
+    def pieces(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the pieces between jumps begin, and those between starts of atoms; each with the end of the last."""
+        r = self.shape[1] if self.begins is None else self.n_ranks
+        return np.concatenate([[0], self.jumps, [r]]), np.append(self.columns[0], r)
+
+
+def parameters(block: Block, point: Point, lowest: bool = False) -> tuple[list[Array], Array]:
+    """``-w`` (in parts that add up) and ``-(w_top - w) U - (b_top - b)`` of each piece, so that ``f - f_top = -w v + base``.
+
+    (D, n) each, or (D, 1) where all rows share them. They change at few ranks, so double precision costs nothing; what rounding
+    is left is that of a row and averages out. That of weights, which all rows share, or nearly, would not: in single precision it
+    moves the gradient by 1e-6. The lowest piece may be all that is asked for.
+    """
+    depth = block.rows.depth
+    xp = array_namespace(depth)
+    used, table = point.table
+    if lowest:
+        table = table[:, :, :1]
+    parts = xp.asarray(table.swapaxes(1, 2), **device_of(depth))
+    height = xp.astype(block.rows.height, xp.float64, copy=False)
+    if block.factors is None:
+        weights, base = parts[0], parts[1] * height + parts[2]
+    else:
+        of_rows = parts @ xp.astype(block.factors.T[used], xp.float64, copy=False)
+        weights, base = of_rows[0], of_rows[1]
+        base *= height
+        base += of_rows[2]
+    base = xp.astype(base, depth.dtype, copy=False)
+    if depth.dtype == xp.float64:
+        return [weights], base
+    leading = xp.astype(weights, depth.dtype)
+    return [leading, xp.astype(weights - xp.astype(leading, xp.float64), depth.dtype)], base
 
 
 @dataclass(frozen=True)
@@ -134,8 +395,8 @@ class Engine(Protocol):
         """Sort rows of logits (n, m) and find their labels (n,); cut into blocks for the engine.
 
         ``top_k``: ranks in use. ``dtype``: that of the computation (default: float32, float64 for float64). ``statistics``:
-        functions of sorted rows (`Ranked`) to measure. ``ordered=False``: no atom begins above the lowest rank, so rows need not
-        be sorted. ``top_class``: find which class is on top. ``context`` (n, C): kept with the rows.
+        names, or functions of sorted logits, to measure. ``ordered=False``: no atom begins above the lowest rank, so rows need
+        not be sorted. ``top_class``: find which class is on top. ``context`` (n, C): kept with the rows.
         """
 
     def totals(self, block: Block, begins: np.ndarray | None = None) -> Totals:

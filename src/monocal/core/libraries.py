@@ -94,6 +94,12 @@ def row(x: Any, i: int, xp: Any) -> Any:
     return xp.row(x, i) if hasattr(xp, "row") else x[i, ...]
 
 
+def ramps_of(values: Any, statistic: Any, zero: Any, width: Any, xp: Any) -> Any:
+    """Ramps (K - 1, n) of statistics (S, n): which each is of, where it is still 0, and how far from there it is 1."""
+    q = values if values.shape[0] == 1 else xp.take(values, statistic, axis=0)
+    return xp.clip((q - zero[:, None]) / width[:, None], min=0.0, max=1.0)
+
+
 def mixed(steps: Any, psi: Any, xp: Any) -> Any:
     """``steps_0 + sum_k psi_k steps_k`` (..., n) of steps (K, ...) and factors (K - 1, n).
 

@@ -50,6 +50,7 @@ from .libraries import (
     leading,
     means_of_runs,
     mixed,
+    ramps_of,
     restored,
     row,
     running_maximum,
@@ -57,10 +58,9 @@ from .libraries import (
     sorted_rows,
     total,
 )
-from .ramps import RampFactors, ramps_of
 from .ranked import LARGEST
 from .second_stage import second_stage, second_step
-from .statistics import STATISTICS, Depths
+from .statistics import STATISTICS, Depths, RampFactors
 
 # Logits are measured from the top of the row, where half precision has its digits: the largest is 0.
 PROBABILITIES, LOGITS, LOGS = "probabilities", "logits", "logs"

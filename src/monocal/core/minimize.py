@@ -186,52 +186,14 @@ def _violation(here: Iterate) -> float:
     return float(max(-g.min(initial=0.0), g[here.active].max(initial=0.0)))
 
 
-@dataclass
-class _Bracket:
-    """Where the root is: between ``low`` and ``high``, which are not negative."""
-
-    lower: float
-    low: float
-    high: float = np.inf
-    last: float = np.inf  # the gradient before
-    bound_tried: bool = False
-
-    def narrow(self, at: float, g: float) -> None:
-        if g < 0:
-            self.low = max(self.low, at)
-        else:
-            self.high = min(self.high, at)
-
-    @property
-    def closed(self) -> bool:
-        return self.high <= self.low * (1.0 + 1e-15)
-
-    def next(self, at: float, g: float, target: float) -> float:
-        """Where Newton's step leads, if it can be trusted; else the middle."""
-        if target <= self.lower and self.low == self.lower and not self.bound_tried:
-            self.bound_tried = True
-            target = self.lower
-        elif abs(g) > 0.5 * abs(self.last) or not self.low < target < min(self.high, _FARTHEST * at):
-            target = self._middle()
-        self.last = g
-        return target
-
-    def _middle(self) -> float:
-        """Half-way by ratio; a fixed factor farther where there is no end."""
-        if self.low <= 0.0:  # no ratio leads away from 0
-            return self.high / _FARTHEST if np.isfinite(self.high) else 1.0
-        if np.isfinite(self.high):
-            return float(np.sqrt(self.low) * np.sqrt(self.high))
-        return _FARTHEST * self.low
-
-
 def minimize_one(
     problem: ConeProblem, first: np.ndarray, goal: Goal, max_iter: int, history: list[Step]
 ) -> Solution:
     """Newton steps within a bracket of the root of the gradient, from ``first`` on."""
-    lower = float(problem.lower[0])
+    lower, worth = float(problem.lower[0]), float(problem.worth[0])
     zero = min(lower, 0.0)  # ratios are taken of positive numbers
-    bracket = _Bracket(lower - zero, lower - zero)
+    lowest = low = lower - zero
+    high, last_g, lowest_tried = np.inf, np.inf, False
     working = np.zeros(1, dtype=np.intp)
     c, n_iter = first, 0
     before = None
@@ -240,21 +202,35 @@ def minimize_one(
         history.append(here.step())
         at = float(c[0]) - zero
         g = float(here.expansion.gradient[0] + problem.penalty[0] - problem.floor[0])
-        bracket.narrow(at, g)
+        if g < 0:
+            low = max(low, at)
+        else:
+            high = min(high, at)
         if goal.met(here):
             status = Status.CONVERGED
             break
         if n_iter >= max_iter:
             status = Status.ITERATIONS
             break
-        if bracket.closed or at > _LARGEST:
+        if high <= low * (1.0 + 1e-15) or at > _LARGEST:
             status = Status.STALLED
             break
         n_iter += 1
-        model = _Model.of(at, g, float(here.expansion.hessian[0, 0]), float(problem.worth[0]))
-        c = np.array([bracket.next(at, g, model.root(before)) + zero])
-        before = model
+        model = _Model.of(at, g, float(here.expansion.hessian[0, 0]), worth)
+        target = model.root(before)
+        if target <= lowest and low == lowest and not lowest_tried:
+            target, lowest_tried = lowest, True
+        elif abs(g) > 0.5 * abs(last_g) or not low < target < min(high, _FARTHEST * at):
+            target = _middle(low, high)
+        c, before, last_g = np.array([target + zero]), model, g
     return here.solution(goal.tol, status, n_iter, history)
+
+
+def _middle(low: float, high: float) -> float:
+    """Half-way by ratio between two numbers that are not negative; a fixed factor farther where there is no end."""
+    if low <= 0.0:  # no ratio leads away from 0
+        return high / _FARTHEST if np.isfinite(high) else 1.0
+    return float(np.sqrt(low) * np.sqrt(high)) if np.isfinite(high) else _FARTHEST * low
 
 
 @dataclass(frozen=True)

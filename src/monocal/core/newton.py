@@ -200,8 +200,14 @@ class Newton:
         self._origin = self.here.coefficients
         while True:
             self.history.append(self.here.step(self._step_size))
-            status = self._verdict()
-            if status is not None:
+            if self.goal.met(self.here):
+                status = Status.CONVERGED
+                break
+            if self.n_iter >= self.max_iter:
+                status = Status.ITERATIONS
+                break
+            if self._idle == self.patience or (self.trust < np.inf and self._moved() >= self.trust):
+                status = Status.STALLED
                 break
             self.n_iter += 1
             move = self._propose()
@@ -215,18 +221,8 @@ class Newton:
             self.here = there
         return self.here.solution(self.goal.tol, status, self.n_iter, self.history)
 
-    def _verdict(self) -> Status | None:
-        """Why to stop here; None: go on."""
-        if self.goal.met(self.here):
-            return Status.CONVERGED
-        if self.n_iter >= self.max_iter:
-            return Status.ITERATIONS
-        return Status.STALLED if self._idle == self.patience or self._moved() >= self.trust else None
-
     def _moved(self) -> float:
         """How far the model has moved from where it began."""
-        if self.trust == np.inf:
-            return 0.0
         here, origin = self.here.coefficients, self._origin
         at = np.flatnonzero(here != origin)
         return float(np.abs((here[at] - origin[at]) * self.problem.reach[at]).max(initial=0.0))

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import GRID_OF_SIZE, by_class, keep_argmax, row_sums
-from .libraries import FEW, HOST
+from .libraries import FEW, HOST, ramps_of
 from .map import LOGITS, PROBABILITIES, MapStep, Step, apply, steps_as
-from .ramps import ramps_of
 from .ranked import LARGEST, Ranked
 from .second_stage import of_context, weight_and_lift
 from .statistics import STATISTICS, Depths
@@ -151,7 +150,7 @@ class _PlainRows:
 
     def _logits(self, v: np.ndarray, height: np.ndarray) -> np.ndarray:
         """Calibrated logits by rank, in the place of the depths; 0 at the top."""
-        psi, jumps = self._factors(v), self.jumps
+        psi, jumps = None if self.n_factors == 1 else self._factors(v), self.jumps
         few = len(v) <= FEW  # it is faster to look at all ranks
         tied, depth = jumps[:0], v[:0]
         if len(jumps):
@@ -162,8 +161,13 @@ class _PlainRows:
         g = v
         if psi is None:
             g *= self.w
-            if len(jumps):
-                g += self._drop(height, v)
+            if self.scales_jump:  # laid out as the depths are
+                rows = v.flags.c_contiguous
+                drop = height * self.of_height if rows else (height.T * self.of_height[:, None]).T
+                drop += self.drop
+                g += drop
+            elif len(jumps):
+                g += self.drop
         else:
             w, drop = self._mixed(psi, height)
             g *= self._by_rank(w, v) if self.scales_jump else w[:, :1]
@@ -179,10 +183,8 @@ class _PlainRows:
             f[tied] = chosen - chosen[:, -1:]
         return f
 
-    def _factors(self, v: np.ndarray) -> np.ndarray | None:
-        """Ramps (K - 1, n) of rows; None where there are none."""
-        if self.n_factors == 1:
-            return None
+    def _factors(self, v: np.ndarray) -> np.ndarray:
+        """Ramps (K - 1, n) of rows."""
         a, names = self.a, self.s["statistics"]
         depths = Depths(v.T, None, HOST, v[:, -2])
         values = np.empty((len(names), len(v)), dtype=v.dtype)
@@ -221,17 +223,6 @@ class _PlainRows:
         if v.flags.c_contiguous:
             return np.repeat(table, self.lengths, axis=1)
         return np.repeat(table.T, self.lengths, axis=0).T
-
-    def _drop(self, height: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """``D`` of each rank where all rows have the same increments, laid out as the depths are."""
-        if not self.scales_jump:
-            return self.drop
-        if v.flags.c_contiguous:
-            drop = height * self.of_height
-        else:
-            drop = (height.T * self.of_height[:, None]).T
-        drop += self.drop
-        return drop
 
     def _adjusted(
         self, f: np.ndarray, top_place: np.ndarray, shared: np.ndarray, context: np.ndarray | None

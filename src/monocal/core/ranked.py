@@ -23,11 +23,8 @@ from ..arrays import (
     Array,
     array_namespace,
     compute_dtype,
-    copied,
-    count_true,
     device_of,
     is_torch,
-    subtract_from_,
     widened,
 )
 from ..parallel import available_threads, parallel_map, row_slices, rows_of_size
@@ -118,7 +115,7 @@ def _look_at_tail(logits: Array, top: Array, height: Array) -> tuple[Array, bool
         below = top - xp.astype(logits, top.dtype, copy=False)
     if not bool(xp.max(height) < LARGEST):  # cut as the sorted ones were, masked classes apart
         below = xp.where(xp.isinf(logits), below, xp.clip(below, max=LARGEST))
-    return count_true(below == height[:, None]), bool(xp.any(xp.isinf(logits)))
+    return xp.count_nonzero(below == height[:, None], axis=1), bool(xp.any(xp.isinf(logits)))
 
 
 def in_order(z: Array, r: int) -> Array:
@@ -151,22 +148,23 @@ def rank_rows(
     z = widened(logits)
     z = in_order(z, r) if ordered else _ends_in_place(z)
     z = xp.astype(z, dtype, copy=False)
-    top = copied(z[:, -1:])
+    top = xp.asarray(z[:, -1:], copy=True)
     with np.errstate(over="ignore"):
         height = top[:, 0] - z[:, 0]
         as_it_is = bool(xp.all(height <= LARGEST))  # nothing is masked, and nothing must be cut
         valid = None if as_it_is or not bool(xp.any(xp.isinf(z[:, 0]))) else ~xp.isinf(z)
-        depth = subtract_from_(top, z)
+        # In place: a new array would cost as much as the arithmetic.
+        depth = z.neg_().add_(top) if is_torch(z) else np.subtract(top, z, out=z)
     if not as_it_is:
         depth = xp.clip(depth, max=LARGEST)
-        height = copied(depth[:, 0])
+        height = xp.asarray(depth[:, 0], copy=True)
     if valid is not None:
         height = xp.max(xp.where(valid, depth, 0 * depth), axis=1)
         depth = xp.where(valid, depth, 2 * height[:, None] + 1)
     tail = None
     if r < m:
         equal, hidden = look_at_tail(logits, top, height)
-        tail = Tail(logits, equal - count_true(depth == height[:, None]), hidden)
+        tail = Tail(logits, equal - xp.count_nonzero(depth == height[:, None], axis=1), hidden)
     return Ranked(depth, height, top, valid, tail, m)
 
 

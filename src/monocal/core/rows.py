@@ -10,6 +10,7 @@ works on a coarse copy between its passes over all rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -18,7 +19,7 @@ import numpy as np
 
 from ..arrays import Array, is_torch, on_host, to_numpy
 from ..parallel import CPU_BLOCK, GPU_BLOCK, block_rows, parallel_map, parallel_sum, rows_of_size
-from .block import Block, join_blocks, rank_by_rank
+from .engine import Block, join_blocks, rank_by_rank
 
 T = TypeVar("T")
 
@@ -69,13 +70,11 @@ class MemoryBlocks:
         return parallel_map(lambda pair: function(*pair), pairs, self._serial)
 
     def changed(self, function: Callable[[Any], Any]) -> MemoryBlocks:
-        return self._like(parallel_map(function, self.blocks, self._serial))
+        return MemoryBlocks(parallel_map(function, self.blocks, self._serial), self._serial, self._most)
 
     def part(self, chosen: np.ndarray) -> MemoryBlocks:
-        return self._like([b for b in self.map(partial(choose_rows, chosen=chosen)) if b is not None])
-
-    def _like(self, blocks: list[Any]) -> MemoryBlocks:
-        return MemoryBlocks(blocks, self._serial, self._most)
+        parts = self.map(partial(choose_rows, chosen=chosen))
+        return MemoryBlocks([b for b in parts if b is not None], self._serial, self._most)
 
 
 class Rows:
@@ -130,17 +129,17 @@ class Rows:
         assert isinstance(self._source, MemoryBlocks)
         return self._source.blocks
 
-    @property
-    def in_memory(self) -> bool:
-        return isinstance(self._source, MemoryBlocks)
-
     def sum(self, function: Callable[..., T], *args: Any) -> T:
         """``function(block, *args)`` added up over all blocks, in a fixed order."""
         return self._source.sum(function, *args)
 
-    def sample(self) -> Rows | None:
+    def sample(self, most_logits: int = _COARSE_LOGITS) -> Rows | None:
         """A representative quarter or less, the same wherever the rows live; None where that would be too few."""
-        return self._one_in(sample_step(self.n_rows, self.n_classes))
+        step = sample_step(self.n_rows, self.n_classes, most_logits)
+        if step and step not in self._samples:
+            thin = self._source.map(partial(_thinned, n_classes=self.n_classes, step=step))
+            self._samples[step] = Rows.of_blocks(_joined([b for b in thin if b is not None], step))
+        return self._samples.get(step)
 
     def coarse(self) -> Rows | None:
         """As many rows as a rough step needs here; None where fewer rows would save nothing."""
@@ -148,7 +147,7 @@ class Rows:
             return self.sample()
         logits = self.n_rows * self.n_classes
         # On a device, a pass over one block costs little more than its calls do.
-        return self._one_in(sample_step(self.n_rows, self.n_classes, logits)) if logits > GPU_BLOCK else None
+        return self.sample(logits) if logits > GPU_BLOCK else None
 
     def some(self) -> Rows:
         """About a thousand rows of many: enough for what need not be exact."""
@@ -161,12 +160,6 @@ class Rows:
             sample._samples[0] = sample.part(np.arange(sample.n_rows) % every == 0)
         return sample._samples[0]
 
-    def _one_in(self, step: int) -> Rows | None:
-        if step and step not in self._samples:
-            thin = self._source.map(partial(_thinned, n_classes=self.n_classes, step=step))
-            self._samples[step] = Rows.of_blocks(_joined([b for b in thin if b is not None], step))
-        return self._samples.get(step)
-
     def part(self, chosen: np.ndarray) -> Rows:
         """The rows where ``chosen`` (n_rows,) is true."""
         source = self._source.part(chosen)
@@ -175,21 +168,16 @@ class Rows:
             few = not self.slow_calls and n * self.n_classes <= _ONE_BLOCK
             blocks = [join_blocks(source.blocks)] if few and len(source.blocks) > 1 else source.blocks
             return Rows.of_blocks([cut_for_threads(b) if len(blocks) == 1 else b for b in blocks])
-        return self._like(source, n)
+        rows = copy(self)
+        rows._source, rows.n_rows, rows._samples = source, n, {}
+        return rows
 
     def with_factors(self, factors: Callable[[Array], Array]) -> Rows:
         """The same rows with the factors computed from their statistics."""
-        rows = self._like(self._source.changed(partial(_with_factors, factors=factors)), self.n_rows)
+        rows = copy(self)
+        rows._source = self._source.changed(partial(Block.with_factors, factors=factors))
         rows._samples = {step: sample.with_factors(factors) for step, sample in self._samples.items() if step}
         return rows
-
-    def _like(self, source: Blocks, n_rows: int) -> Rows:
-        how = {
-            "has_tail": self.has_tail,
-            "single_precision": self.single_precision,
-            "slow_calls": self.slow_calls,
-        }
-        return Rows(source, n_rows, self.n_classes, self.n_ranks, **how)
 
     def total_weight(self) -> float:
         """The sum of all weights."""
@@ -213,10 +201,6 @@ def choose_rows(block: Any, first: int, chosen: np.ndarray) -> Any:
     """The rows of a block where ``chosen`` is true, which has an entry for each row of all blocks; None where there are none."""
     places = np.flatnonzero(chosen[first : first + block.n_rows])
     return block[places] if len(places) else None
-
-
-def _with_factors(block: Block, factors: Callable[[Array], Array]) -> Block:
-    return block.with_factors(factors)
 
 
 def _weight(block: Block, first: int) -> float:

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .libraries import double, filled, mixed
-from .ramps import ramps_of
+from .libraries import double, filled, mixed, ramps_of
 from .statistics import Depths, log_odds
 
 

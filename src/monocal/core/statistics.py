@@ -1,4 +1,4 @@
-"""Statistics of a row: one number computed from its sorted logits alone, measured from the top.
+"""Statistics of a row, and ramps of them: numbers computed from its sorted logits alone, measured from the top.
 
     margin     v_2                              gap between the two largest logits
     mean_gap   mean_i v_i                       gap between the largest logit and the mean logit
@@ -11,22 +11,40 @@ Masked classes do not take part. All are 0 for a row with one available class, w
 
 A statistic is written once: as a function (n,) of `Depths`, which arrays of every library have, those that stand for tensors of
 a torch program or an ONNX graph included, and as a line of `STATISTICS`.
+
+A map depends on a statistic ``q`` through ramps,
+
+    psi(z) = min(max((q(z) - zero) / (one - zero), 0), 1),
+
+which rise from 0 to 1 between two of its values: towards larger ones where ``zero < one`` ("above"), towards smaller ones where
+``one < zero`` ("below"). There is a ramp in either direction around every knot; knots are quantiles of the calibration set, and a
+ramp reaches two knots to each side. Every factor lies in [0, 1] and is constant beyond the calibration set, so nothing
+extrapolates: a row stranger than any calibration row is treated like the strangest of these. The first factor is the constant 1.
+A statistic may be anything, constant or nearly so: a ramp too narrow for single precision is never chosen, and one that was
+loaded from a file is a step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace
+from ..arrays import Array, array_namespace, like, on_device_of
 from ..errors import InputError
-from .libraries import HOST, double, filled, is_graph, namespace_of
+from .libraries import HOST, double, filled, is_graph, namespace_of, ramps_of
 from .ranked import LARGEST, Ranked
 
 # A user's statistic is cut here, so that differences of its values stay finite in single precision.
 _LARGEST = 1e30
+# Knots from the middle of a ramp to its ends. Wider ramps are smoother, narrower ones follow more closely.
+_REACH = 2
+# The least width of a ramp, in parts of the larger of its ends (a thousand times the error of a statistic in single precision:
+# a narrower ramp would tell rounding errors apart) and in numbers that single precision cannot lose.
+_LEAST_PART, _LEAST_WIDTH = 1e-3, 1e-30
 
 
 class Depths:
@@ -48,7 +66,6 @@ class Depths:
         self.depth = double(depth, xp) if xp is not HOST and is_graph(depth) else depth
         self.xp = xp
         self._masked, self._second, self._times = masked, second, times
-        self._mean: Any = None
 
     @property
     def second(self) -> Any:
@@ -64,20 +81,16 @@ class Depths:
             return float(self.depth.shape[0])
         return self.sum(0.0 * self.depth + 1.0)
 
-    def sum(self, x: Any) -> Any:
-        """``sum_i x_i`` over the available classes."""
-        return self._with_rest(self.xp.sum(self._available(x), axis=0), x)
-
-    def _with_rest(self, total: Any, x: Any) -> Any:
-        """A sum in which the last class, which is in it once, counts as often as it stands for others."""
+    def sum(self, x: Any, begin: int = 0) -> Any:
+        """``sum_i x_i`` over the available classes, without the first ``begin``."""
+        total = self.xp.sum(self._available(x, begin), axis=0)
+        # The last class, which is in it once, counts as often as it stands for others.
         return total if self._times is None else total + self.xp.clip(self._times - 1.0, min=0.0) * x[-1]
 
-    @property
+    @cached_property
     def mean(self) -> Any:
         """Mean depth of the available classes."""
-        if self._mean is None:
-            self._mean = self.sum(self.depth) / self.count
-        return self._mean
+        return self.sum(self.depth) / self.count
 
     def largest(self, x: Any) -> Any:
         """``max_i |x_i|`` over the available classes."""
@@ -86,7 +99,7 @@ class Depths:
     def sum_but_one(self, x: Any) -> Any:
         """The sum without one of the classes on top, where ``x`` is 1 on top."""
         if self._second is None:
-            return self._with_rest(self.xp.sum(self._available(x, 1), axis=0), x)
+            return self.sum(x, 1)
         top = self.depth == 0 if self._masked is None else (self.depth == 0) & ~self._masked
         n_top = self.xp.sum(self.xp.astype(top, x.dtype), axis=0)
         return self.sum(self.xp.where(top, 0 * x, x)) + (n_top - 1.0)
@@ -165,13 +178,8 @@ STATISTICS: dict[str, Callable[[Depths], Any]] = {
 }
 
 
-def compute(statistic: str | Callable[[Array], Any], rows: Ranked) -> Array:
-    """A statistic (n,) by its name, or by a function of the sorted, anchored logits (n, r), lowest first."""
-    return compute_all((statistic,), rows)[0]
-
-
-def compute_all(statistics: Sequence[str | Callable[[Array], Any]], rows: Ranked) -> list[Array]:
-    """Several statistics, (n,) each."""
+def compute(statistics: Sequence[str | Callable[[Array], Any]], rows: Ranked) -> list[Array]:
+    """Statistics (n,) by their names, or by functions of the sorted, anchored logits (n, r), lowest first."""
     measured = rows.measured or {}
     v: Any = None
     out: list[Array] = []
@@ -250,3 +258,111 @@ def statistic_name(statistic: str | Callable[[Array], Any]) -> str:
     if isinstance(statistic, str):
         return statistic
     return str(getattr(statistic, "__name__", type(statistic).__name__))
+
+
+# Ramps
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """One factor: 0 up to ``zero``, 1 from ``one`` on."""
+
+    statistic: int  # which of the statistics
+    zero: float
+    one: float
+
+    @property
+    def side(self) -> str:
+        """On which side of ``zero`` rows have the factor."""
+        return "above" if self.zero < self.one else "below"
+
+    @property
+    def wide(self) -> bool:
+        """Whether its ends are far enough apart to mean anything in single precision."""
+        largest = max(abs(self.zero), abs(self.one))
+        return abs(self.one - self.zero) >= max(_LEAST_PART * largest, _LEAST_WIDTH)
+
+
+@dataclass(frozen=True)
+class RampFactors:
+    """The constant 1 and ramps, as a function of ranked rows.
+
+    Attributes
+    ----------
+    statistics : tuple of str or callable
+    ramps : tuple of Ramp
+    """
+
+    statistics: tuple[str | Callable[[Array], Any], ...]
+    ramps: tuple[Ramp, ...]
+
+    @property
+    def n_factors(self) -> int:
+        return 1 + len(self.ramps)
+
+    @property
+    def mirrors(self) -> np.ndarray:
+        """For every factor, the index of an earlier one that adds up to 1 with it; its own index where there is none, (K,)."""
+        place = {(ramp.statistic, ramp.zero, ramp.one): i for i, ramp in enumerate(self.ramps, 1)}
+        other = [place.get((ramp.statistic, ramp.one, ramp.zero), i) for i, ramp in enumerate(self.ramps, 1)]
+        return np.minimum([0, *other], np.arange(self.n_factors))
+
+    @property
+    def zeros(self) -> np.ndarray:
+        """Where each ramp is still 0, (K - 1,)."""
+        return np.array([ramp.zero for ramp in self.ramps], dtype=np.float64)
+
+    @property
+    def widths(self) -> np.ndarray:
+        """``one - zero`` of each ramp, (K - 1,); never 0, so that a ramp between equal ends is a step."""
+        width = np.array([ramp.one for ramp in self.ramps], dtype=np.float64) - self.zeros
+        return np.copysign(np.maximum(abs(width), _LEAST_WIDTH), width)
+
+    def only(self, used: np.ndarray) -> RampFactors | None:
+        """The constant 1 and some of the ramps, whose numbers among the factors rise; None where the constant is all."""
+        ramps = [self.ramps[k - 1] for k in used if k]
+        if not ramps:
+            return None
+        statistics = sorted({ramp.statistic for ramp in ramps})
+        renamed = tuple(replace(ramp, statistic=statistics.index(ramp.statistic)) for ramp in ramps)
+        return RampFactors(tuple(self.statistics[s] for s in statistics), renamed)
+
+    def __call__(self, rows: Ranked) -> Array:
+        """Factors (n, K) of ranked rows."""
+        return self.of_statistics(array_namespace(rows.depth).stack(compute(self.statistics, rows), axis=1))
+
+    def of_statistics(self, values: Array) -> Array:
+        """Factors (n, K) of statistics (n, S)."""
+        xp = array_namespace(values)
+        statistic = on_device_of(np.array([ramp.statistic for ramp in self.ramps], dtype=np.int64), values)
+        with np.errstate(over="ignore"):
+            psi = ramps_of(values.T, statistic, like(self.zeros, values), like(self.widths, values), xp)
+        return xp.concat([xp.ones_like(values[:, :1]), psi.T], axis=1)
+
+
+def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[Ramp, ...]:
+    """Ramps in both directions around the inner quantiles of each statistic (n, S); none where one is all but constant."""
+    levels = np.linspace(0.0, 1.0, n_knots + 2)
+    ramps = []
+    for s, q in enumerate(np.asarray(values, dtype=np.float64).T):
+        knots = np.unique(_quantiles(q, weight, levels)).tolist()
+        for i in range(1, len(knots) - 1):
+            low, high = knots[max(i - _REACH, 0)], knots[min(i + _REACH, len(knots) - 1)]
+            ramps += [Ramp(s, low, high), Ramp(s, high, low)]
+        if len(knots) == 2:  # a statistic of few values, such as a count: one ramp between the two
+            ramps += [Ramp(s, *knots), Ramp(s, *knots[::-1])]
+    return tuple(ramp for ramp in ramps if ramp.wide)
+
+
+def _quantiles(values: np.ndarray, weight: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """``np.quantile`` with weights, method "inverted_cdf", at less cost: the first values that reach each level."""
+    if (weight == weight[0]).all():
+        ordered = np.sort(values)
+    else:
+        order = np.argsort(values)
+        ordered, weight = values[order], weight[order]
+    reached = np.cumsum(weight, dtype=np.float64)
+    reached /= reached[-1]
+    lowest = np.searchsorted(reached, 0.0, side="right")  # rows without weight are none
+    places = np.maximum(np.searchsorted(reached, levels), lowest)
+    return ordered[np.minimum(places, len(ordered) - 1)]

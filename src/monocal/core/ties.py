@@ -13,9 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, count_true, device_of, like, running_maximum, to_numpy
-from .block import Block
-from .point import SCALE, Point
+from ..arrays import Array, array_namespace, device_of, like, running_maximum, to_numpy
+from .engine import SCALE, Block, Point
 from .ranked import Ranked
 
 
@@ -85,7 +84,7 @@ def _group_means(f: Array, rows: Ranked) -> Array:
     if rows.tail is not None:
         # Classes of the tail that equal the lowest logit in use belong to its group, with the lowest rank's value.
         low = rows.depth == rows.height[:, None]
-        kept = xp.astype(count_true(low), f.dtype)
+        kept = xp.astype(xp.count_nonzero(low, axis=1), f.dtype)
         share = (kept / (kept + xp.astype(rows.tail.ties, f.dtype)))[:, None]
         lowest = xp.take_along_axis(f, xp.argmax(xp.astype(low, xp.int8), axis=1)[:, None], axis=1)
         mean = xp.where(low, xp.minimum(lowest + (mean - lowest) * share, mean), mean)

@@ -34,7 +34,6 @@ from ..arrays import (
     Array,
     array_namespace,
     clip_,
-    count_true,
     device_of,
     exp_,
     is_torch,
@@ -42,10 +41,20 @@ from ..arrays import (
     to_numpy,
     to_numpy_together,
 )
-from ..core.block import Block, join_blocks
-from ..core.engine import Information, Sums, Totals, Truncated
-from ..core.point import BIAS, SCALE, Point, parameters
+from ..core.engine import (
+    BIAS,
+    SCALE,
+    Block,
+    Information,
+    Point,
+    Sums,
+    Totals,
+    Truncated,
+    join_blocks,
+    parameters,
+)
 from ..core.ranked import LARGEST, Ranked, rank_rows
+from ..core.statistics import compute
 from ..core.ties import average_ties, largest_tie, within_ties
 from ..parallel import GPU_BLOCK, block_rows, keep_freed_memory, parallel_map, row_slices, scratch_buffer
 from . import label_sums
@@ -92,7 +101,7 @@ class ArrayEngine:
         weight: Array | None,
         *,
         top_k: int | None = None,
-        statistics: Sequence[Callable[[Ranked], Array]] = (),
+        statistics: Sequence[str | Callable[[Array], Any]] = (),
         dtype: object = None,
         ordered: bool = True,
         top_class: bool = False,
@@ -103,8 +112,8 @@ class ArrayEngine:
         z_label = xp.astype(xp.take_along_axis(logits, labels[:, None], axis=1), depth.dtype)
         with np.errstate(over="ignore"):
             label_depth = xp.clip(rows.top - z_label, max=LARGEST)[:, 0]
-        below = count_true(depth > label_depth[:, None])
-        held = count_true(depth >= label_depth[:, None]) - below
+        below = xp.count_nonzero(depth > label_depth[:, None], axis=1)
+        held = xp.count_nonzero(depth >= label_depth[:, None], axis=1) - below
         if ordered:  # which neighbours tie in some row
             tied = to_numpy(xp.any(depth[:, 1:] == depth[:, :-1], axis=0))
             rows = replace(rows, tied=np.append(False, tied))
@@ -207,8 +216,11 @@ class ArrayEngine:
     def _at_scale(self, block: Block, scale: float) -> tuple[Array, Array]:
         """``exp(-scale v)`` (r, n), in a scratch buffer, and its total."""
         rows, v = block.rows, block.rows.depth.T
-        p = _affine(v, [np.array([[-scale]])] if _is_double(v) else _in_two(-scale), None, _buffer("p", v))
-        p = exp_(p)
+        weights = [np.array([[-scale]])]
+        if not str(v.dtype).endswith("float64"):  # the sum of two numbers in single precision
+            leading = float(np.float32(-scale))
+            weights = [np.array([[leading]]), np.array([[-scale - leading]])]
+        p = exp_(_affine(v, weights, None, _buffer("p", v)))
         if rows.valid is not None:
             p *= array_namespace(p).astype(rows.valid.T, p.dtype)
         return p, _sum_of_ranks(p)
@@ -325,7 +337,7 @@ class ArrayEngine:
             if valid is not None:
                 depth = xp.where(valid, depth, xp.inf + 0 * depth)
             mass, first = xp.zeros_like(depth[0]), xp.zeros_like(depth[0])
-            n_top = at_top = count_true(rows.depth == 0)
+            n_top = at_top = xp.count_nonzero(rows.depth == 0, axis=1)
             label = xp.take_along_axis(depth.T, xp.astype(block.label_rank, xp.int64)[:, None], axis=1)[:, 0]
             if tail is not None:
                 f = xp.astype(f - shift, rows.depth.dtype, copy=False)
@@ -452,10 +464,10 @@ class ArrayEngine:
         return moments
 
 
-def measure(rows: Ranked, statistics: Sequence[Callable[[Ranked], Array]]) -> Array:
+def measure(rows: Ranked, statistics: Sequence[str | Callable[[Array], Any]]) -> Array:
     """Statistics (n, S) of rows."""
     xp = array_namespace(rows.depth)
-    return xp.stack([xp.astype(s(rows), rows.depth.dtype) for s in statistics], axis=1)
+    return xp.stack([xp.astype(x, rows.depth.dtype) for x in compute(statistics, rows)], axis=1)
 
 
 def _heights(rows: Ranked) -> Array:
@@ -502,7 +514,7 @@ def _hessian(
     starts, _, column = point.columns
     at = starts if point.begins is None else np.searchsorted(point.begins, starts)
     height, weight = (xp.astype(x, xp.float64, copy=False) for x in (block.rows.height, block.weight))
-    below, depth = _sums_below(mass, at), _sums_from(depth, at)
+    below, depth = _sums_from(mass, at, below=True), _sums_from(depth, at)
     if alone is not None:
         alone = xp.astype(alone, xp.float64, copy=False)
         below *= alone
@@ -529,16 +541,6 @@ def _hessian(
     product[is_scale] += from_scale
     in_order = point.start[:, None] <= point.start[None, :]
     return np.where(in_order, product, product.T) - squares
-
-
-def _is_double(x: Array) -> bool:
-    return str(x.dtype).endswith("float64")
-
-
-def _in_two(x: float) -> list[np.ndarray]:
-    """A number as the sum of two in single precision."""
-    leading = float(np.float32(x))
-    return [np.array([[leading]]), np.array([[x - leading]])]
 
 
 def _buffer(name: str, like: Array) -> Array:
@@ -614,22 +616,12 @@ _AS_IT_LIES, _LEAST_PART = 10**6, 1000
 _FEW_RANKS = 32
 
 
-def _sums_from(x: Array, starts: np.ndarray) -> Array:
-    """Sums of ``x`` (r, ...) over the ranks from each start on, (D, ...), in double precision."""
-    if len(x) <= _FEW_RANKS:
-        return _chosen(starts[:, None] <= np.arange(len(x)), x)
-    return _chosen(np.triu(np.ones((len(starts), len(starts)))), _between(x, starts))
-
-
-def _sums_below(x: Array, starts: np.ndarray) -> Array:
-    """The same over the ranks below each start."""
-    if len(x) <= _FEW_RANKS:
-        return _chosen(starts[:, None] > np.arange(len(x)), x)
-    return _chosen(np.tril(np.ones((len(starts), len(starts))), -1), _between(x, starts))
-
-
-def _chosen(ones: np.ndarray, x: Array) -> Array:
-    """The product of zeros and ones with ``x``."""
+def _sums_from(x: Array, starts: np.ndarray, *, below: bool = False) -> Array:
+    """Sums of ``x`` (r, ...) over the ranks from each start on, or below each, (D, ...), in double precision."""
+    ranks = np.arange(len(x))
+    if len(x) > _FEW_RANKS:
+        x, ranks = _between(x, starts), starts
+    ones = starts[:, None] > ranks if below else starts[:, None] <= ranks
     xp = array_namespace(x)
     return xp.asarray(ones.astype(np.float64), **device_of(x)) @ xp.astype(x, xp.float64, copy=False)
 

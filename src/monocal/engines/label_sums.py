@@ -13,9 +13,8 @@ from operator import add
 import numpy as np
 from scipy.sparse import csc_array
 
-from ..arrays import Array, array_namespace, count_true, to_numpy
-from ..core.block import Block
-from ..core.engine import DEPTH, Totals
+from ..arrays import Array, array_namespace, to_numpy
+from ..core.engine import DEPTH, Block, Totals
 
 
 def totals(block: Block, begins: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -40,17 +39,12 @@ def label_totals(block: Block, begins: np.ndarray | None) -> np.ndarray:
     share = weight / size
     values = np.stack([to_numpy(block.label_depth) * share, to_numpy(block.rows.height) * share, share])
     r = block.rows.depth.shape[1]
-    if begins is None:
-        return _edges(rank, held, size, values, psi, r)
-    inside = np.clip(np.append(begins, r), rank[:, None], (rank + held)[:, None])
-    on = np.diff(inside, axis=1).astype(np.float64)  # ranks of the label in each column
-    on[:, 0] += size - held
-    return np.diff(np.stack([(psi * value[:, None]).T @ on for value in values]), axis=2, prepend=0.0)
+    if begins is not None:
+        inside = np.clip(np.append(begins, r), rank[:, None], (rank + held)[:, None])
+        on = np.diff(inside, axis=1).astype(np.float64)  # ranks of the label in each column
+        on[:, 0] += size - held
+        return np.diff(np.stack([(psi * value[:, None]).T @ on for value in values]), axis=2, prepend=0.0)
 
-
-def _edges(
-    rank: np.ndarray, held: np.ndarray, size: np.ndarray, values: np.ndarray, psi: np.ndarray, r: int
-) -> np.ndarray:
     def added_at(places: np.ndarray) -> np.ndarray:
         """Sums of the three values times the factors at each place, (3, r + 1, K): a sparse product adds row after row."""
         at = (places[:, None] + (r + 1) * np.arange(3)).ravel()
@@ -76,7 +70,7 @@ def _edges(
 def with_top_labels(block: Block) -> Block:
     """The same rows, each with its top class as its label."""
     rows, xp = block.rows, array_namespace(block.weight)
-    held = count_true(rows.depth == 0)
+    held = xp.count_nonzero(rows.depth == 0, axis=1)
     size = held
     if rows.tail is not None:
         size = held + xp.where(rows.height == 0, rows.tail.ties, 0 * held)

@@ -27,15 +27,12 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, keep_argmax, to_numpy
-from ..core.block import Block, join_blocks
-from ..core.engine import Information, Sums, Totals, Truncated
-from ..core.libraries import HOST
+from ..core.engine import BIAS, SCALE, Block, Information, Point, Sums, Totals, Truncated, join_blocks
+from ..core.libraries import HOST, ramps_of
 from ..core.map import MapStep, steps_as
-from ..core.point import BIAS, SCALE, Point
-from ..core.ramps import ramps_of
 from ..core.ranked import Ranked, in_order, rank_rows
 from ..core.second_stage import terms_of_context
-from ..core.statistics import compute_all
+from ..core.statistics import compute
 from ..errors import warn
 from ..parallel import available_threads, parallel_map, row_slices, rows_of_size, run_parallel, scratch_buffer
 from .array import ARRAY, ArrayEngine, measure
@@ -94,11 +91,6 @@ def suits(x: Array) -> bool:
     return isinstance(x, np.ndarray) and x.dtype == np.float32 and x.flags.c_contiguous and available()
 
 
-def takes(logits: Array) -> bool:
-    """Whether an array is large enough, and made, for the loops."""
-    return logits.shape[0] * logits.shape[1] >= LARGE and suits(logits)
-
-
 class NumbaEngine(ArrayEngine):
     """Implements `core.engine.Engine`."""
 
@@ -123,7 +115,7 @@ class NumbaEngine(ArrayEngine):
         labels: Array,
         weight: Array | None,
         *,
-        statistics: Sequence[Callable[[Ranked], Array]] = (),
+        statistics: Sequence[str | Callable[[Array], Any]] = (),
         top_class: bool = False,
         context: np.ndarray | None = None,
         **rest: Any,
@@ -507,7 +499,7 @@ class LoopMap:
         if self._by_loop:
             which = self._which
         else:
-            values = compute_all(self._static["statistics"], rank_rows(z, self._top_k))
+            values = compute(self._static["statistics"], rank_rows(z, self._top_k))
             ramps = a["ramp_statistic"], a["ramp_zero"], a["ramp_width"]
             with np.errstate(over="ignore"):
                 psi = ramps_of(np.stack([to_numpy(x) for x in values]).astype(z.dtype), *ramps, HOST)

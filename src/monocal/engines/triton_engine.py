@@ -42,9 +42,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, array_namespace, takes_triton, to_numpy, to_numpy_together
-from ..core.block import Block
-from ..core.engine import Information, Sums, Totals
-from ..core.point import SCALE, Point
+from ..core.engine import SCALE, Block, Information, Point, Sums, Totals
 from ..core.ranked import LARGEST, Ranked, rank_rows
 from ..core.ties import few
 from .array import ArrayEngine, measure

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, is_dask, is_torch, to_numpy
+from ..arrays import Array, array_namespace, is_dask, is_plain_rows, is_torch, to_numpy
 from ..errors import InputError, option
 from .context import ContextReader, check_context_rows
 from .files import BlockLogits, FileLogits, check_out, has_parts, is_blocks, is_large_file
@@ -27,15 +27,6 @@ from .formats import PLAIN, ClassDim, as_array, column_names, format_of, in_dims
 from .layout import ROWS, Flat, GatheredRows, Layout
 from .names import by_column
 from .reader import ArraySource, OutOfCore, Reader, RowMap, Source
-
-
-def is_plain_rows(X: Any) -> bool:
-    """Whether ``X`` is an array (n, m) in memory, so that there is nothing to find out: a numpy array that owns its numbers, a
-    part of one, or a tensor."""
-    if type(X) is not np.ndarray:
-        return is_torch(X) and X.ndim == 2
-    owner = X if X.base is None else X.base
-    return X.ndim == 2 and type(owner) is np.ndarray and owner.base is None
 
 
 class Batch:
@@ -235,8 +226,6 @@ _HALF_RANGE = 65472.0
 
 def in_type(values: Array, like: Array, dtype: Any) -> Array:
     """Results in the library and on the device of ``like``, of some type."""
-    if type(values) is type(like) and values.dtype == dtype:
-        return values
     xp = array_namespace(like)
     values = xp.asarray(values, device=like.device) if is_torch(like) else to_numpy(values)
     if str(dtype).endswith("float16") and not str(dtype).endswith("bfloat16"):

@@ -47,7 +47,7 @@ def _format_of_type(type_: Any) -> Format:
 
 def as_array(x: Any) -> Any:
     """``x`` as something that the package works on; what is that already stays."""
-    return format_of(x).array(x)
+    return x if type(x) is np.ndarray else format_of(x).array(x)
 
 
 def _as_it_is(values: Any, x: Any, axis: int) -> Any:

@@ -25,11 +25,11 @@ from ..arrays import (
     row_sums,
     to_numpy,
 )
-from ..core.block import Block
+from ..core.engine import Block
 from ..core.rows import Blocks, MemoryBlocks, Rows
 from ..engines import engine_for
 from ..errors import InputError
-from ..parallel import available_threads, block_rows, map_in_order, parallel_map, parallel_sum, row_slices
+from ..parallel import block_rows, map_in_order, parallel_map, row_slices
 from .context import ContextReader, check_context_rows
 from .layout import ROWS, Layout
 from .validation import (
@@ -42,13 +42,10 @@ from .validation import (
     check_weights,
     ignored_rows,
     read_matrix,
-    sum_of_all,
 )
 
 # Rows of probabilities that sum to one but for more than this were rounded to a few decimals.
 _ROUNDED = 1e-3
-# Numbers that one thread adds up about as fast as others can be woken.
-_WORTH_SHARING = 2**20
 
 
 @dataclass(frozen=True)
@@ -87,16 +84,6 @@ class Checked:
         return Checked(to_numpy(self.logits), to_numpy(self.labels), weight, self.context)
 
 
-def _shared_total(z: Array) -> float:
-    """`validation.sum_of_all` as a number, on threads where there is much to add."""
-    if not isinstance(z, np.ndarray) or z.size < _WORTH_SHARING:
-        return float(sum_of_all(z))
-    # Two for each thread: threads that call Python often wait for one another.
-    size = -(-len(z) // (2 * available_threads()))
-    # Python's own numbers overflow without a warning.
-    return parallel_sum(lambda block: float(sum_of_all(z[block])), row_slices(z, size))
-
-
 @dataclass(frozen=True)
 class Reader:
     """How rows are read.
@@ -121,7 +108,7 @@ class Reader:
         """Checked values in the caller's library. Rows may be a part of more that begins at ``first_row``."""
         if self.input == "probabilities":
             return check_probabilities(X, first_row=first_row)
-        return check_logits(X, first_row=first_row, total=_shared_total)
+        return check_logits(X, first_row=first_row)
 
     def checked(
         self,
@@ -139,24 +126,28 @@ class Reader:
         Rows may be a part of more that begins at ``first_row``; then all may be without weight. Without ``learning`` the reader
         stays as it is, and a label may be of a masked class: its likelihood is 0.
         """
-        begin = first_row or 0
+        begin, reader = first_row or 0, self
         matrix = read_matrix(X)
-        n = matrix.values.shape[0]
-        y, sample_weight, ignored = ignored_rows(y, sample_weight, n, self.layout.ignore_index)
-        if ignored is not None:
-            matrix = self.without(matrix, ignored)
+        if self.layout.ignore_index is not None:
+            n = matrix.values.shape[0]
+            y, sample_weight, ignored = ignored_rows(y, sample_weight, n, self.layout.ignore_index)
+            matrix = matrix if ignored is None else self.without(matrix, ignored)
         matrix = self.values(matrix, begin)
-        values = matrix.values
-        learnt = self.having_seen(values) if learning else self
+        logits = values = matrix.values
         labels = check_labels(y, values, first_row=begin)
-        weight = check_weights(sample_weight, values, first_row=begin)
-        if first_row is None and weight is not None:
-            check_some_weight(bool(array_namespace(weight).any(weight > 0)), self.layout.ignore_index)
-        logits = learnt.logits(values)
+        weight: Array | None = None
+        if sample_weight is not None:
+            weight = check_weights(sample_weight, values, first_row=begin)
+            if first_row is None and weight is not None:
+                check_some_weight(bool(array_namespace(weight).any(weight > 0)), self.layout.ignore_index)
+        if self.input == "probabilities":
+            reader = self.having_seen(values) if learning else self
+            logits = reader.logits(values)
         if learning and not matrix.finite:
             check_label_available(logits, labels, weight, first_row=begin)
-        check_context_rows(context, n, begin)
-        return learnt, Checked(logits, labels, weight, context)
+        if context is not None:
+            check_context_rows(context, len(values), begin)
+        return reader, Checked(logits, labels, weight, context)
 
     def without(self, matrix: CheckedMatrix, ignored: np.ndarray) -> CheckedMatrix:
         """The same rows with something harmless where they are ignored: whatever stood there, it is not looked at."""
@@ -167,9 +158,7 @@ class Reader:
         return matrix._replace(values=xp.where(on_device_of(ignored, values)[:, None], fill, values))
 
     def having_seen(self, values: Array) -> Reader:
-        """The reader that knows these rows are among those of the calibration set."""
-        if self.input != "probabilities":
-            return self
+        """The reader that knows these rows of probabilities are among those of the calibration set."""
         xp = array_namespace(values)
         p = xp.astype(values, xp.float64)
         least = float(xp.min(_positive(p) / _off_one(p)))

@@ -13,7 +13,7 @@ import math
 import numbers
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -23,11 +23,11 @@ from ..arrays import (
     compute_dtype,
     is_torch,
     on_device_of,
-    on_host,
     on_its_way,
     to_numpy,
 )
 from ..errors import InputError, InputTypeError, option, warn
+from ..parallel import available_threads, parallel_sum, row_slices
 from .formats import as_array
 
 
@@ -69,43 +69,49 @@ def read_matrix(x: Any, name: str = "X") -> CheckedMatrix:
 _FEW_NUMBERS = 64
 
 
-def sum_of_all(z: Array) -> Array:
-    """All numbers added up, in a wider type than half precision, where the sum of many would overflow."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return array_namespace(z).sum(z, dtype=compute_dtype(z))
+# Numbers that one thread adds up about as fast as others can be woken.
+_WORTH_SHARING = 2**20
 
 
-def check_logits(
-    x: Any, name: str = "X", first_row: int = 0, total: Callable[[Array], float] | None = None
-) -> CheckedMatrix:
+def check_logits(x: Any, name: str = "X", first_row: int = 0) -> CheckedMatrix:
     """Logits (n, m): no NaN, no +inf, at least one finite value a row; ``-inf`` marks a class as not available.
 
-    Rows may be a part of more: the first has number ``first_row`` in messages. There may be a faster way to their ``total``.
+    Rows may be a part of more: the first has number ``first_row`` in messages.
     """
     matrix = read_matrix(x, name)
     z = matrix.values
-    if type(z) is np.ndarray and z.size <= _FEW_NUMBERS:
-        sum_: float = sum(z.ravel().tolist())
-    elif type(z) is np.ndarray and total is None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            sum_ = float(z.sum(dtype=np.promote_types(z.dtype, np.float32)))
-    else:
-        sum_ = float((total or sum_of_all)(z))
-    return matrix._replace(finite=math.isfinite(sum_) or _refuse_rows(z, name, first_row))
+    if type(z) is not np.ndarray:
+        total = float(_sum(z))
+    elif z.size <= _FEW_NUMBERS:
+        total = sum(z.ravel().tolist())
+    elif z.size < _WORTH_SHARING:
+        total = float(_sum(z))
+    else:  # two blocks for each thread: threads that call Python often wait for one another
+        blocks = row_slices(z, -(-len(z) // (2 * available_threads())))
+        total = parallel_sum(
+            lambda block: float(_sum(z[block])), blocks
+        )  # Python's numbers overflow without a warning
+    return matrix._replace(finite=math.isfinite(total) or _refuse_rows(z, name, first_row))
 
 
-def read_logits(
+def read_device_logits(
     x: Any, name: str = "X", first_row: int = 0
-) -> tuple[CheckedMatrix, Callable[[], object] | None]:
-    """Logits as they come, and their check where a device is better asked later: before anything made of them is given away.
+) -> tuple[CheckedMatrix, Callable[[], object]]:
+    """Logits on a device, and their check, to be called before anything made of them is given away.
 
     The sum that it looks at is under way by then: who first gives a device more to do need not wait for it.
     """
     matrix = read_matrix(x, name)
-    if type(matrix.values) is np.ndarray or on_host(matrix.values):
-        return check_logits(matrix, name, first_row), None
-    total = on_its_way(sum_of_all(matrix.values))
+    total = on_its_way(_sum(matrix.values))
     return matrix, lambda: math.isfinite(total()) or _refuse_rows(matrix.values, name, first_row)
+
+
+def _sum(z: Array) -> Any:
+    """All numbers added up, in a wider type than half precision, where the sum of many would overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(z, np.ndarray):
+            return z.sum(dtype=np.promote_types(z.dtype, np.float32))
+        return array_namespace(z).sum(z, dtype=compute_dtype(z))
 
 
 def _refuse_rows(z: Array, name: str, first_row: int) -> bool:
@@ -225,10 +231,13 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows:
             f"requires {name} to be passed, but the target {name} is None: give the true class of every row, 0..m-1."
         )
     n, m = like.shape
-    _refuse_words(y, name, rows, m)
-    labels = to_numpy(
-        read_numbers(y, name, f"a class number 0..{m - 1}, in the order of the columns of {rows}")
-    )
+    try:
+        labels = to_numpy(
+            read_numbers(y, name, f"a class number 0..{m - 1}, in the order of the columns of {rows}")
+        )
+    except InputError:
+        _refuse_words(y, name, rows, m)
+        raise
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -243,22 +252,27 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows:
         )
     # Compared before they become integers: what is too large for those, or not whole, is named as it came.
     with np.errstate(invalid="ignore"):
-        row = _first(~((labels >= 0) & (labels < m) & (labels == np.round(labels))))
-    if row is not None and m == ANY_CLASS:
+        right = (labels >= 0) & (labels < m) & (labels == np.round(labels))
+    if not right.all():
+        _refuse_label(labels, int(np.argmin(right)), m, name, first_row, rows)
+    return on_device_of(labels.astype(np.int64, copy=False), like)
+
+
+def _refuse_label(labels: np.ndarray, row: int, m: int, name: str, first_row: int, rows: str) -> NoReturn:
+    """Raise for the label of a row that is no class number."""
+    if m == ANY_CLASS:
         raise InputError(
             f"{name}: label {labels[row]} in row {first_row + row} is not a class id, 0 or a larger whole number."
         )
-    if row is not None and m == 1:
+    if m == 1:
         raise InputError(
             f"{rows} has one column (n_features = 1), and {name} has the label {labels[row]} in row {first_row + row}: one score "
             "of two classes is calibrated by BinaryMCCT. For a row of classes give a column for each."
         )
-    if row is not None:
-        raise InputError(
-            f"{name}: label {labels[row]} in row {first_row + row} is not one of the {m} classes 0..{m - 1} that {rows} has "
-            f"columns for (n_features = {m}). Number the classes from 0 in the order of the columns."
-        )
-    return on_device_of(labels.astype(np.int64, copy=False), like)
+    raise InputError(
+        f"{name}: label {labels[row]} in row {first_row + row} is not one of the {m} classes 0..{m - 1} that {rows} has "
+        f"columns for (n_features = {m}). Number the classes from 0 in the order of the columns."
+    )
 
 
 def _refuse_words(y: Any, name: str, rows: str, m: int) -> None:
@@ -267,20 +281,16 @@ def _refuse_words(y: Any, name: str, rows: str, m: int) -> None:
     first = y.flat[0] if isinstance(y, np.ndarray) and y.dtype.kind in "OUT" and y.size else None
     if isinstance(y, list | tuple) and len(y):
         first = y[0]
-    if isinstance(first, str) and not _is_number(first):
+    if not isinstance(first, str):
+        return
+    try:
+        float(first)
+    except ValueError:
         raise InputTypeError(
             f"{name}: every entry must be a class number 0..{m - 1}, but row 0 is {str(first)!r}, which no column of {rows} is "
             f"called. Give {rows} as a frame whose columns have the names of the classes, or number them in the order of the "
             "columns."
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        ) from None
 
 
 def check_label_available(

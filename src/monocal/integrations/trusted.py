@@ -11,7 +11,7 @@ from ..calibrators.adjustment import Adjustment, GroupScales
 from ..calibrators.binary_context import ContextEffect
 from ..calibrators.rank_map import RankMap
 from ..classifier import CalibratedClassifier, CalibratedModel
-from ..core.ramps import Ramp, RampFactors
+from ..core.statistics import Ramp, RampFactors
 from ..inputs.context import Column, ContextReader
 from ..solver import Solution, Status, Step
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..arrays import keep_argmax, ordered_exp
-from ..core.block import Block
+from ..core.engine import Block
 from ..core.ranked import LARGEST, Ranked, Rest, Tail, rank_rows
 from ..core.rows import Rows
+from ..core.statistics import compute
 from ..engines import ARRAY
 from ..errors import InputError
 from ..inputs.context import check_context_rows
@@ -173,7 +174,7 @@ class TopKSource:
         return replace(
             block,
             rows=ranked,
-            statistics=np.stack([s(ranked) for s in statistics], axis=1) if statistics else None,
+            statistics=np.stack(compute(statistics, ranked), axis=1) if statistics else None,
             label_depth=np.where(outside, rest.depth, block.label_depth),
             label_rank=np.where(outside, 0, block.label_rank),
             label_held=np.where(outside, 1, block.label_held),

@@ -223,7 +223,7 @@ def effect_curve(
             f"ranks: expected some from 1 to {n_ranks}, counted from the top, got {tuple(ranks)}"
         )
     piece = np.searchsorted(rank_map.starts, [n_ranks - rank for rank in kept], side="right") - 1
-    values = finite(np.asarray(compute(statistic, rows), dtype=np.float64))
+    values = finite(np.asarray(compute([statistic], rows)[0], dtype=np.float64))
     edges = quantile_edges(values, n_bins)
     index = bin_index(values, edges)
     bins = np.unique(index)
