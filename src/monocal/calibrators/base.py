@@ -237,7 +237,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     ) -> None:
         check_choice(self.input, "input", ("logits", "probabilities"))
         batch = Batch(X, self._layout, y)
-        y, sample_weight, context = batch.labels(y), batch.weights(sample_weight), batch.context(context)
+        (y, sample_weight), context = batch.columns(y, sample_weight), batch.context(context)
         rows = batch.rows
         if start is not None:
             if isinstance(start, Calibrator):
@@ -355,7 +355,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             return _mean(log_p, check_weights(sample_weight, X.values))
         batch = Batch(X, self._layout)
         self._check_names(batch)
-        rows, y, sample_weight = batch.gathered(), batch.labels(y), batch.weights(sample_weight)
+        rows, (y, sample_weight) = batch.gathered(), batch.columns(y, sample_weight)
         if out_of_core(rows) is not None:
             raise InputError(
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."

@@ -218,7 +218,7 @@ def _of_block(
 
 
 def _summarised(block: Block, rows: Truncated) -> CalibratedRows:
-    """The highest ranks as they are, all others as a rest."""
+    """The highest ranks as they are, all others as a rest; without the numbers below 0 that rounding has left."""
     depth, mass, first = rows.depth, rows.mass, rows.first
     xp = array_namespace(depth)
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
@@ -234,11 +234,11 @@ def _summarised(block: Block, rows: Truncated) -> CalibratedRows:
         count = xp.where(has_rest, mass * xp.exp(xp.where(has_rest, mean, none)), none)
     n = block.n_rows
     return CalibratedRows(
-        _not_negative_(depth),
+        clip_(depth, 0.0, np.inf) + 0.0,
         xp.where(has_rest, xp.clip(mean, min=0.0), none),
         count,
-        _not_negative_(rows.label),
-        _not_negative_(rows.prior_depth),
+        clip_(rows.label, 0.0, np.inf) + 0.0,
+        clip_(rows.prior_depth, 0.0, np.inf) + 0.0,
         rows.prior_top,
         rows.n_top,
         to_numpy(block.weight).astype(np.float64),
@@ -250,8 +250,3 @@ def _summarised(block: Block, rows: Truncated) -> CalibratedRows:
 def _sums_along(x: Array) -> Array:
     """The sum of each row, (n,); on the host by a product, which is faster where rows are short."""
     return array_namespace(x).sum(x, axis=1) if is_torch(x) else np.asarray(x @ np.ones(x.shape[1], x.dtype))
-
-
-def _not_negative_(x: Array) -> Array:
-    """Depths without what rounding has left below 0, laid out as they were."""
-    return clip_(x, 0.0, np.inf) + 0.0

@@ -158,7 +158,7 @@ class ConditionalMCCT(ConeCalibrator):
     def _checked_fit(
         self, X: Any, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
     ) -> None:
-        if not self._keeps_second_stage(y, sample_weight, context, start, start_rows):
+        if start is None or not self._keeps_second_stage(y, sample_weight, context, start, start_rows):
             super()._checked_fit(X, y, sample_weight, context, start, start_rows)
             return
         # The old first stage counts for the new one alone: its probabilities after the scales of few rows' groups would be

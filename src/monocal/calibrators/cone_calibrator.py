@@ -28,7 +28,7 @@ from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
 from . import state
 from .base import Calibrator
-from .fit_checks import Finding, judged_rows, off_rate, warn_if_off, warn_if_worse_than_nothing
+from .fit_checks import JUDGED_ROWS, Finding, off_rate, warn_if_off, warn_if_worse_than_nothing
 from .folds import DEPTHS, deal, fold_keys
 from .rank_map import RankMap, check_rank_map
 
@@ -110,7 +110,8 @@ class ConeCalibrator(Calibrator):
         """The class whose mean probability differs from its frequency by more than chance."""
         if source.shape[1] > 2 and not self._judges_classes:
             return None
-        rows = source.checked[judged_rows(*source.shape)]
+        n, m = source.shape
+        rows = source.checked[:: 1 if m == 2 else -(-n // JUDGED_ROWS)]
         context = () if rows.context is None else (rows.context,)
         p = to_numpy(self._probabilities(rows.logits, *context)).astype(np.float64)
         weight = np.ones(len(p)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)

@@ -42,7 +42,7 @@ _LEVEL, _SMALL_GAP, _CLEAR = 0.02, 0.03, 0.6
 # The same of the rate of a class; of two classes it is one number, which decides about a threshold. And about how many rows of
 # many classes are looked at.
 _RATE_LEVEL, _SMALL_RATE_OF_TWO, _SMALL_RATE = 0.01, 0.01, 0.03
-_JUDGED_ROWS = 2500
+JUDGED_ROWS = 2500
 
 
 # Rows (effective) for which held-out folds say something; a loss that does not matter, in nats; and the standard errors by which
@@ -149,11 +149,6 @@ def off_rate(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> Finding |
     return Finding.of(sentence, m)
 
 
-def judged_rows(n: int, n_classes: int) -> slice:
-    """The rows by which rates are judged: of more than two classes, about 2,500."""
-    return slice(None, None, 1 if n_classes == 2 else -(-n // _JUDGED_ROWS))
-
-
 def warn_if_off(calibrator: object, off: Finding | None) -> None:
     """Warn of what a calibrator leaves wrong, unless another one uses it as a part."""
     if off is not None and not in_part_of_a_fit():
@@ -199,7 +194,7 @@ def warn_if_worse_than_nothing(calibrator: Any, source: ArraySource) -> None:
     they would be by chance (Akaike's criterion).
     """
     rows = source.checked
-    weight = np.ones(len(rows)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
+    weight = np.ones(source.shape[0]) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
     effective = weight.sum() ** 2 / squared(weight).sum()
     optimism = np.count_nonzero(calibrator.solution_.coefficients) / effective
     if effective < _LEAST_ROWS or optimism <= 2.0 * _SMALL_LOSS:

@@ -66,7 +66,11 @@ class Certificate:
         rank = np.arange(r)
         # Ranks from `head` on may share the top; nothing is moved from there. An atom that begins among them is not at its
         # full height where they do, but at no less than its part of them.
-        lowest, highest = self._tied_with()
+        begins = np.maximum.accumulate(np.where(self.tied, 0, rank))
+        last = np.append(~self.tied[1:], True)
+        ends = np.minimum.accumulate(np.where(last, rank, r - 1)[::-1])[::-1]
+        # The lowest and the highest rank that each may be tied with.
+        lowest, highest = np.maximum(begins, rank - self.ties + 1), np.minimum(ends, rank + self.ties - 1)
         head = lowest[-1]
         need = np.maximum(-gradient, 0.0) * np.where(start > head, self.ties, 1)
         unsure = (kind == SCALE) & (factor > 0)
@@ -93,15 +97,6 @@ class Certificate:
         outside = self.n_classes - int(lengths.sum())
         of_classes = float((lengths * share) @ below_top) + outside * share[0] * below_top[0]
         return float((gradient + more) @ size + moved * (1.0 + of_classes))
-
-    def _tied_with(self) -> tuple[np.ndarray, np.ndarray]:
-        """The lowest and the highest rank that each may be tied with, (r,) each."""
-        r = len(self.tied)
-        rank = np.arange(r)
-        begins = np.maximum.accumulate(np.where(self.tied, 0, rank))
-        last = np.append(~self.tied[1:], True)
-        ends = np.minimum.accumulate(np.where(last, rank, r - 1)[::-1])[::-1]
-        return np.maximum(begins, rank - self.ties + 1), np.minimum(ends, rank + self.ties - 1)
 
 
 def _moved(

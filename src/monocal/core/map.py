@@ -440,7 +440,7 @@ def rank_step(
     with_steps = np.union1d(0, np.flatnonzero(steps.any(axis=(1, 2))))
     steps, factors = steps[with_steps], None if factors is None else factors.only(with_steps)
     jumps = starts[used][1:].astype(np.int64)
-    ramps = () if factors is None else factors.ramps
+    statistic, zero, width = (RampFactors((), ()) if factors is None else factors).table
     second, more = second_step(adjustment)
     static = {
         "n_classes": n_classes,
@@ -458,9 +458,9 @@ def rank_step(
         "piece": np.repeat(np.arange(len(first)), np.diff(first, append=n_ranks)),
         "above": np.maximum(first - 1, 0),
         "steps": steps,
-        "ramp_statistic": np.array([ramp.statistic for ramp in ramps], dtype=np.int64),
-        "ramp_zero": np.zeros(0) if factors is None else factors.zeros,
-        "ramp_width": np.zeros(0) if factors is None else factors.widths,
+        "ramp_statistic": statistic,
+        "ramp_zero": zero,
+        "ramp_width": width,
         **more,
     }
     plain = not len(jumps) and factors is None and second is None and n_ranks == n_classes

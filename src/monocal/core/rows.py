@@ -265,8 +265,8 @@ def cut_for_threads(block: Block) -> Block:
 
 def cut_for_the_cache(block: Block) -> list[Block]:
     """Rows that are held rank by rank, in blocks of which a core's cache holds several arrays."""
-    if not rank_by_rank(block.rows.depth):
-        return [block]
     size = rows_of_size(_PIECE, block.rows.depth.shape[1])
+    if block.n_rows <= size or not rank_by_rank(block.rows.depth):
+        return [block]
     parts = replace(block, ends=np.append(np.arange(size, block.n_rows, size), block.n_rows)).parts()
     return [replace(b, rows=replace(b.rows, depth=np.asfortranarray(b.rows.depth))) for b in parts]

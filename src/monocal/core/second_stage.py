@@ -35,11 +35,10 @@ def second_step(fitted: Any) -> tuple[dict[str, Any] | None, dict[str, np.ndarra
         # The scale of a category that no calibration row had is 1.
         **{f"column_{i}": np.append(c.scales, 1.0) for i, c in enumerate(columns) if c is not None},
         "typical": fitted.typical,
-        "second_statistic": np.array([ramp.statistic for ramp in fitted.factors.ramps], dtype=np.int64),
-        "second_zero": fitted.factors.zeros,
-        "second_width": fitted.factors.widths,
         "second_steps": fitted.steps,
     }
+    table = fitted.factors.table
+    arrays["second_statistic"], arrays["second_zero"], arrays["second_width"] = table
     if by_class:
         arrays["class_scales"] = fitted.class_scales.scales
     return static, arrays

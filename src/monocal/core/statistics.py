@@ -65,14 +65,9 @@ class Depths:
     def __init__(self, depth: Any, masked: Any, xp: Any, second: Any = None, times: Any = None):
         self.depth = double(depth, xp) if xp is not HOST and is_graph(depth) else depth
         self.xp = xp
-        self._masked, self._second, self._times = masked, second, times
-
-    @property
-    def second(self) -> Any:
-        """The smallest depth but the top's own (n,); 0 where no other class is available."""
-        if self._second is not None:
-            return self._second
-        return self.depth[1 if self.depth.shape[0] > 1 else 0, ...]
+        self._masked, self._times, self._in_order = masked, times, second is None
+        # The smallest depth but the top's own (n,); 0 where no other class is available.
+        self.second = self.depth[1 if self.depth.shape[0] > 1 else 0, ...] if second is None else second
 
     @property
     def count(self) -> Any:
@@ -98,7 +93,7 @@ class Depths:
 
     def sum_but_one(self, x: Any) -> Any:
         """The sum without one of the classes on top, where ``x`` is 1 on top."""
-        if self._second is None:
+        if self._in_order:
             return self.sum(x, 1)
         top = self.depth == 0 if self._masked is None else (self.depth == 0) & ~self._masked
         n_top = self.xp.sum(self.xp.astype(top, x.dtype), axis=0)
@@ -308,15 +303,15 @@ class RampFactors:
         return np.minimum([0, *other], np.arange(self.n_factors))
 
     @property
-    def zeros(self) -> np.ndarray:
-        """Where each ramp is still 0, (K - 1,)."""
-        return np.array([ramp.zero for ramp in self.ramps], dtype=np.float64)
+    def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each ramp the statistic, where it is still 0, and ``one - zero``, (K - 1,) each.
 
-    @property
-    def widths(self) -> np.ndarray:
-        """``one - zero`` of each ramp, (K - 1,); never 0, so that a ramp between equal ends is a step."""
-        width = np.array([ramp.one for ramp in self.ramps], dtype=np.float64) - self.zeros
-        return np.copysign(np.maximum(abs(width), _LEAST_WIDTH), width)
+        The width is never 0, so that a ramp between equal ends is a step.
+        """
+        statistic = np.array([ramp.statistic for ramp in self.ramps], dtype=np.int64)
+        zero, one = np.array([[ramp.zero, ramp.one] for ramp in self.ramps], np.float64).reshape(-1, 2).T
+        width = one - zero
+        return statistic, zero.copy(), np.copysign(np.maximum(abs(width), _LEAST_WIDTH), width)
 
     def only(self, used: np.ndarray) -> RampFactors | None:
         """The constant 1 and some of the ramps, whose numbers among the factors rise; None where the constant is all."""
@@ -334,9 +329,11 @@ class RampFactors:
     def of_statistics(self, values: Array) -> Array:
         """Factors (n, K) of statistics (n, S)."""
         xp = array_namespace(values)
-        statistic = on_device_of(np.array([ramp.statistic for ramp in self.ramps], dtype=np.int64), values)
+        statistic, zero, width = self.table
         with np.errstate(over="ignore"):
-            psi = ramps_of(values.T, statistic, like(self.zeros, values), like(self.widths, values), xp)
+            psi = ramps_of(
+                values.T, on_device_of(statistic, values), like(zero, values), like(width, values), xp
+            )
         return xp.concat([xp.ones_like(values[:, :1]), psi.T], axis=1)
 
 

@@ -126,7 +126,7 @@ class ArrayEngine:
         if weight is None:
             weight = xp.ones(depth.shape[0], dtype=depth.dtype, **device_of(depth))
         weight = xp.astype(weight, depth.dtype)
-        values = measure(self._measured(rows), statistics) if statistics else None
+        values = self._measure(rows, statistics) if statistics else None
         top = to_numpy(xp.argmax(logits, axis=1)) if top_class else None
         rows = self._laid_out(rows)
         return Block(self, rows, weight, label_depth, below, held, size, values, top_class=top)
@@ -134,9 +134,10 @@ class ArrayEngine:
     def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
         return rank_rows(logits, top_k, dtype, ordered)
 
-    def _measured(self, rows: Ranked) -> Ranked:
-        """The same rows with statistics that there is a faster way to."""
-        return rows
+    def _measure(self, rows: Ranked, statistics: Sequence[str | Callable[[Array], Any]]) -> Array:
+        """Statistics (n, S) of rows."""
+        xp = array_namespace(rows.depth)
+        return xp.stack([xp.astype(x, rows.depth.dtype) for x in compute(statistics, rows)], axis=1)
 
     def _laid_out(self, rows: Ranked) -> Ranked:
         """The same rows in the order in memory that the sums read."""
@@ -156,7 +157,11 @@ class ArrayEngine:
         # A bias is the same at every rank.
         ones = [to_numpy(xp.sum(left, axis=1, dtype=xp.float64))[:, None] * lengths for left in lefts]
         mean, square = (np.stack(pair) for pair in zip(scales, ones, strict=True))
-        label, top, tied = label_sums.totals(block, begins)
+        label = label_sums.label_totals(block, begins)
+        top = np.zeros_like(label)  # nothing of it lies below the top
+        tied = np.zeros(rows.depth.shape[1], dtype=bool) if rows.tied is None else rows.tied.astype(bool)
+        if tied[-1]:  # where classes share the top, an atom may begin among them
+            top = label_sums.label_totals(label_sums.with_top_labels(block), begins)
         weight = float(xp.sum(w, dtype=xp.float64))
         ties = largest_tie(rows)
         return Totals(weight, label, top, ties, tied if begins is None else tied[begins], mean, square)
@@ -462,12 +467,6 @@ class ArrayEngine:
             p = p * v if power else p
             moments.append(_between(p, starts))
         return moments
-
-
-def measure(rows: Ranked, statistics: Sequence[str | Callable[[Array], Any]]) -> Array:
-    """Statistics (n, S) of rows."""
-    xp = array_namespace(rows.depth)
-    return xp.stack([xp.astype(x, rows.depth.dtype) for x in compute(statistics, rows)], axis=1)
 
 
 def _heights(rows: Ranked) -> Array:

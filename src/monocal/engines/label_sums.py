@@ -17,17 +17,6 @@ from ..arrays import Array, array_namespace, to_numpy
 from ..core.engine import DEPTH, Block, Totals
 
 
-def totals(block: Block, begins: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``label``, ``top`` and ``tied`` of `Totals`; ``tied`` (r,) by rank."""
-    label = label_totals(block, begins)
-    top = np.zeros_like(label)  # nothing of it lies below the top
-    tied = block.rows.tied
-    tied = np.zeros(block.rows.depth.shape[1], dtype=bool) if tied is None else tied.astype(bool)
-    if tied[-1]:  # where classes share the top, an atom may begin among them
-        top = label_totals(with_top_labels(block), begins)
-    return label, top, tied
-
-
 def label_totals(block: Block, begins: np.ndarray | None) -> np.ndarray:
     """Each label in equal shares on the ranks that hold it: what begins and ends at each rank or column, (3, K, r).
 

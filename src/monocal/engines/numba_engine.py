@@ -35,7 +35,7 @@ from ..core.second_stage import terms_of_context
 from ..core.statistics import compute
 from ..errors import warn
 from ..parallel import available_threads, parallel_map, row_slices, rows_of_size, run_parallel, scratch_buffer
-from .array import ARRAY, ArrayEngine, measure
+from .array import ARRAY, ArrayEngine
 from .label_sums import scale_totals, with_top_labels
 
 # Statistics of a row that need no sorting, in the order in which `find_jumps` has them.
@@ -137,7 +137,7 @@ class NumbaEngine(ArrayEngine):
         block = Block(self, rows, weight, label_depth, rank, held, held, context=context, ends=ends)
         if statistics:
             ranked = replace(rows, measured=dict(zip(STATISTICS, values.T, strict=True)))
-            parts = parallel_map(lambda part: measure(ranked[part], statistics), slices)
+            parts = parallel_map(lambda part: ArrayEngine._measure(self, ranked[part], statistics), slices)
             block = replace(block, statistics=np.concatenate(parts))
         if top_class:
             block = replace(
@@ -149,12 +149,12 @@ class NumbaEngine(ArrayEngine):
         way = largest_in_order if suits(logits) else in_order
         return rank_rows(logits, top_k, dtype, ordered, in_order=way)
 
-    def _measured(self, rows: Ranked) -> Ranked:
-        if rows.valid is not None or rows.tail is not None or not suits(rows.depth):
-            return rows
-        values = np.empty((len(rows.depth), len(STATISTICS)), dtype=np.float32)
-        loops().measure_rows(rows.depth, values)
-        return replace(rows, measured=dict(zip(STATISTICS, values.T, strict=True)))
+    def _measure(self, rows: Ranked, statistics: Sequence[str | Callable[[Array], Any]]) -> Array:
+        if rows.valid is None and rows.tail is None and suits(rows.depth):
+            values = np.empty((len(rows.depth), len(STATISTICS)), dtype=np.float32)
+            loops().measure_rows(rows.depth, values)
+            rows = replace(rows, measured=dict(zip(STATISTICS, values.T, strict=True)))
+        return super()._measure(rows, statistics)
 
     def _laid_out(self, rows: Ranked) -> Ranked:
         return rows if rows.valid is None and rows.tail is None else super()._laid_out(rows)

@@ -45,7 +45,7 @@ from ..arrays import Array, array_namespace, takes_triton, to_numpy, to_numpy_to
 from ..core.engine import SCALE, Block, Information, Point, Sums, Totals
 from ..core.ranked import LARGEST, Ranked, rank_rows
 from ..core.ties import few
-from .array import ArrayEngine, measure
+from .array import ArrayEngine
 from .label_sums import with_top_labels
 
 
@@ -120,7 +120,7 @@ class TritonEngine(ArrayEngine):
         (rows, label_depth, rank, held), statistics = prepared, how.get("statistics")
         xp = array_namespace(rows.depth)
         weight = xp.ones_like(rows.height) if weight is None else xp.astype(weight, rows.height.dtype)
-        values = measure(rows, statistics) if statistics else None
+        values = self._measure(rows, statistics) if statistics else None
         top = to_numpy(xp.argmax(logits, axis=1)) if how.get("top_class") else None
         return Block(self, rows, weight, label_depth, rank, held, held, values, top_class=top)
 

@@ -76,25 +76,17 @@ class Batch:
 
     # What belongs to the rows.
 
-    def labels(self, y: Any) -> Any:
-        """Labels, one for each row; names of columns as their places."""
-        if self._plain:
-            return as_array(y)
-        y = in_dims_of(self.original, y, self.layout.class_axis, "y")
-        return self._column(
-            by_column(y, self.original, self.layout.class_axis, self.layout.ignore_index), "y"
-        )
-
-    def weights(self, sample_weight: Any) -> Any:
-        """Weights, one for each row."""
-        if self._plain:
-            return as_array(sample_weight)
-        sample_weight = in_dims_of(self.original, sample_weight, self.layout.class_axis, "sample_weight")
-        return self._column(sample_weight, "sample_weight")
-
-    def _column(self, values: Any, name: str) -> Any:
-        values = as_array(values)
-        return values if self._flat is None else self._flat.column(values, name)
+    def columns(self, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Labels and weights, one of each for each row; names of columns as their places."""
+        if not self._plain:
+            X, axis = self.original, self.layout.class_axis
+            y = by_column(in_dims_of(X, y, axis, "y"), X, axis, self.layout.ignore_index)
+            sample_weight = in_dims_of(X, sample_weight, axis, "sample_weight")
+        y = None if y is None else as_array(y)
+        sample_weight = None if sample_weight is None else as_array(sample_weight)
+        if self._flat is None:
+            return y, sample_weight
+        return self._flat.column(y, "y"), self._flat.column(sample_weight, "sample_weight")
 
     def context(self, context: Any) -> Any:
         """What is known of each row; one value may stand for all places of an image or a sequence."""
