@@ -134,7 +134,7 @@ def test_exp_is_monotone_in_the_last_bit(first):
     z = np.stack([-low, np.zeros_like(low)], axis=1).astype(np.float32)
     for scale in (0.3, 1.0, 7.0):
         rank_map = RankMap(np.array([0]), np.array([[scale]]), np.zeros((1, 1)))
-        p = numba_engine.LoopMap(rank_map.step(2)).predict(z, True, None, None)
+        p = numba_engine.LoopMap(rank_map.step(2)).predict(z, "probabilities", None, None)
         assert (np.diff(p[:, 0]) <= 0).all()
         assert (p[:, 0] <= p[:, 1]).all()
 

@@ -250,7 +250,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         )
         self._remember(source, batch)
         if self.input == "logits" and isinstance(source, ArraySource | StreamSource):
-            warn_of_probabilities(source.first_rows())
+            warn_of_probabilities(source.first)
         self._fit_source(source)
         weight = source.checked.weight if isinstance(source, ArraySource) else None
         self.n_rows_ = float(source.shape[0] if weight is None else effective_rows(to_numpy(weight)))

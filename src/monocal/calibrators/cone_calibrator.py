@@ -88,7 +88,7 @@ class ConeCalibrator(Calibrator):
     def _fit_source(self, source: Source) -> None:
         self._check_solver_parameters()
         check_top_k(self.top_k, source.shape[1])
-        first = source.first_rows()
+        first = source.first
         if isinstance(source, TopKSource):
             self.n_features_in_ = source.n_classes_with(self.top_k)
         else:  # the largest logits of a row say nothing about the others

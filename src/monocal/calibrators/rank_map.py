@@ -82,7 +82,7 @@ class RankMap:
             return by_blocks
         z = logits if logits.itemsize >= 4 else logits.astype(np.float32)
         if z.size >= numba_engine.LARGE and ways.step.kind == "ranks" and numba_engine.suits(z):
-            return ways.loops.predict(z, output == PROBABILITIES, context, partial(ways.by_numpy, output))
+            return ways.loops.predict(z, output, context, ways.numpy)
         if len(z) <= FEW or z.size <= CPU_BLOCK:
             return ways.numpy(z, output, context)
         out = np.empty(z.shape, dtype=z.dtype)
@@ -138,9 +138,6 @@ class _Ways:
     @cached_property
     def loops(self) -> numba_engine.LoopMap:
         return numba_engine.LoopMap(self.step)
-
-    def by_numpy(self, output: str, z: np.ndarray, context: np.ndarray | None = None) -> np.ndarray:
-        return self.numpy(z, output, context)
 
     def portable(self, output: str, z: Any, context: np.ndarray | None = None) -> Any:
         """Rows of any other library."""

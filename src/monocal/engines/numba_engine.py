@@ -29,7 +29,7 @@ import numpy as np
 from ..arrays import Array, keep_argmax, to_numpy
 from ..core.engine import BIAS, SCALE, Block, Information, Point, Sums, Totals, Truncated, join_blocks
 from ..core.libraries import HOST, ramps_of
-from ..core.map import MapStep, steps_as
+from ..core.map import PROBABILITIES, MapStep, steps_as
 from ..core.ranked import Ranked, in_order, rank_rows
 from ..core.second_stage import terms_of_context
 from ..core.statistics import compute
@@ -449,16 +449,16 @@ class LoopMap:
     def predict(
         self,
         logits: np.ndarray,
-        normalise: bool,
+        output: str,
         context: np.ndarray | None,
-        otherwise: Callable[[np.ndarray, np.ndarray | None], Any],
+        otherwise: Callable[[np.ndarray, str, np.ndarray | None], Any],
     ) -> np.ndarray:
         """Probabilities (n, m) with the argmax of the logits, or calibrated logits; rows too deep for the loops ``otherwise``."""
         out = np.empty_like(logits)
 
         def one(rows: slice) -> None:
             chosen = None if context is None else context[rows]
-            self._block(logits[rows], normalise, chosen, otherwise, out[rows])
+            self._block(logits[rows], output, chosen, otherwise, out[rows])
 
         parallel_map(one, row_slices(logits, rows_of_size(_BLOCK, logits.shape[1])))
         return out
@@ -466,9 +466,9 @@ class LoopMap:
     def _block(
         self,
         z: np.ndarray,
-        normalise: bool,
+        output: str,
         context: np.ndarray | None,
-        otherwise: Callable[[np.ndarray, np.ndarray | None], Any],
+        otherwise: Callable[[np.ndarray, str, np.ndarray | None], Any],
         out: np.ndarray,
     ) -> None:
         jumps = find_jumps(z, self._starts, self._top_k, self._by_loop)
@@ -476,11 +476,11 @@ class LoopMap:
         lost = np.empty(len(z), dtype=bool)
         map_loops().calibrate(
             z, jumps.top, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, w, drop,
-            *self._stage, self._terms(context), normalise, out, lost,
+            *self._stage, self._terms(context), output == PROBABILITIES, out, lost,
         )  # fmt: skip
         far = np.flatnonzero(~jumps.done)
         if len(far):
-            out[far] = otherwise(z[far], None if context is None else context[far])
+            out[far] = otherwise(z[far], output, None if context is None else context[far])
         # Where rounding has made another class as probable as the top, `argmax` may change.
         near = np.flatnonzero(lost & jumps.done)
         if len(near):

@@ -121,9 +121,6 @@ class DaskSource:
     shape: tuple[int, int]
     single_precision: bool
 
-    def first_rows(self) -> np.ndarray:
-        return self.first
-
     def hold(self, make: Callable[[Checked], Any]) -> DaskBlocks:
         """A list of blocks for each chunk, kept where there are workers to keep them."""
         reader, shared = once(self.reader), once(make)

@@ -22,7 +22,7 @@ from .context import ContextReader, find_context
 from .formats import library_of
 from .layout import ROWS, GatheredRows, Layout
 from .names import by_column
-from .reader import Checked, CountedReads, Reader, RowMap, StreamSource
+from .reader import Checked, Reader, RowMap, StreamSource
 from .validation import check_some_weight
 
 # A file of at most this many bytes is simply read.
@@ -117,9 +117,13 @@ class _Parts(ABC):
         if not classes:
             raise InputError("X: there is no block to read, so there is nothing to fit.")
         check_some_weight(rows > 0, reader.layout.ignore_index)
-        read = CountedReads(lambda: (part for _, part in self._checked(reader)))
         return StreamSource(
-            reader, read, np.concatenate(first), (rows, classes), single, keeps=self.in_memory
+            reader,
+            lambda: (part for _, part in self._checked(reader)),
+            np.concatenate(first),
+            (rows, classes),
+            single,
+            keeps=self.in_memory,
         )
 
     def _checked(self, reader: Reader) -> Iterator[tuple[Reader, Checked]]:

@@ -262,8 +262,9 @@ class Source(Protocol):
     def shape(self) -> tuple[int, int]:
         """Rows that count, and classes."""
 
-    def first_rows(self) -> Array:
-        """Logits of a few of the rows, to judge their unit by."""
+    @property
+    def first(self) -> Array:
+        """Logits of some of the rows, the first among them, to judge their unit by."""
 
     def prepare(self, **how: Any) -> Rows:
         """Rows for the solver; the keywords are those of `Engine.prepare`."""
@@ -287,24 +288,14 @@ def prepared_block(rows: Checked, **how: Any) -> Block:
     return block
 
 
-@dataclass(frozen=True)
 class ArraySource:
     """Checked arrays in memory; implements `Source`."""
 
-    reader: Reader
-    checked: Checked
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n, m = self.checked.logits.shape
-        return n, m
-
-    def first_rows(self) -> Array:
-        return self.checked.logits
-
-    @property
-    def single_precision(self) -> bool:
-        return not str(self.checked.logits.dtype).endswith("float64")
+    def __init__(self, reader: Reader, checked: Checked):
+        self.reader, self.checked, self.first = reader, checked, checked.logits
+        n, m = checked.logits.shape
+        self.shape: tuple[int, int] = (n, m)
+        self.single_precision = not str(checked.logits.dtype).endswith("float64")
 
     def hold(self, make: Callable[[Checked], Any]) -> MemoryBlocks:
         serial = is_torch(self.checked.logits)  # torch has its own parallelism, on every device
@@ -347,40 +338,26 @@ def _join(parts: list[Checked]) -> Checked:
 
 
 @dataclass
-class CountedReads:
-    """A function that reads all rows, and how often that has been done."""
-
-    read: Callable[[], Iterator[Checked]]
-    passes: int = 1  # rows have been checked and counted before
-
-    def __call__(self) -> Iterator[Checked]:
-        self.passes += 1
-        return self.read()
-
-
-@dataclass(frozen=True)
 class StreamSource:
     """Checked rows that are read in parts: again and again, or once where what is made of them is kept; implements `Source`."""
 
     reader: Reader
-    read: CountedReads
+    read: Callable[[], Iterator[Checked]]
     first: np.ndarray  # a few of the logits
     shape: tuple[int, int]
     single_precision: bool
     keeps: bool = False  # whether what is made of the rows fits in memory, as they do
+    passes: int = 1  # how often the rows have been read: checked and counted before
 
-    @property
-    def passes(self) -> int:
-        """How often the rows have been read so far."""
-        return self.read.passes
-
-    def first_rows(self) -> np.ndarray:
-        return self.first
+    def rows(self) -> Iterator[Checked]:
+        """All rows, once more."""
+        self.passes += 1
+        return self.read()
 
     def hold(self, make: Callable[[Checked], Any]) -> Blocks:
         if self.keeps:
-            return MemoryBlocks(list(map_in_order(make, regroup(self.read()))))
-        return StreamedBlocks(self.read, make, self.shape[0])
+            return MemoryBlocks(list(map_in_order(make, regroup(self.rows()))))
+        return StreamedBlocks(self.rows, make, self.shape[0])
 
     def prepare(self, **how: Any) -> Rows:
         blocks = self.hold(partial(prepared_block, **how))

@@ -134,7 +134,8 @@ class TopKSource:
         n, k = self.top.values.shape
         return n, k
 
-    def first_rows(self) -> np.ndarray:
+    @property
+    def first(self) -> np.ndarray:
         return self.top.values
 
     def n_classes_with(self, top_k: int | None) -> int:
