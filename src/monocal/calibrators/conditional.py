@@ -2,7 +2,7 @@
 
     f_(i) = w_i(z) u_(i) + b_i(z),      w_i(z) = sum_k psi_k(z) sum_{s <= i} c[scale, k, s],    b_i likewise,   c >= 0.
 
-``psi_0 = 1`` is MCCT. The other ``psi_k >= 0`` are ramps of statistics of the sorted logits (see `ramps`, `statistics`): a
+``psi_0 = 1`` is MCCT. The other ``psi_k >= 0`` are ramps of statistics of the sorted logits (see `core.statistics`): a
 sample with a small margin may be scaled, and its ranks shifted, otherwise than one with a large margin. Within one sample
 the ``psi_k`` are constants, so weights and biases still grow with the rank, and the order stands whatever the factors
 are. In ``c`` the likelihood is convex as ever, so the optimum is certified.

@@ -198,7 +198,7 @@ class RankCone:
     def _prior_targets(self) -> np.ndarray:
         """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row. Of many rows a sample is enough."""
         sample = self.rows.some()
-        weight = self.totals.weight if sample is self.rows else sample.total_weight()
+        weight = self.totals.weight if sample is self.rows else sample.sum(Block.total_weight)
 
         def at_scale(scale: float) -> np.ndarray:
             plain = np.zeros(len(self.atoms))

@@ -85,7 +85,11 @@ class Block:
             psi = np.asarray(psi, order="F" if rank_by_rank(self.rows.depth) else "C")
         return replace(self, factors=psi)
 
-    # Sums by the block's own engine, as functions for `Rows.sum`.
+    # Sums, as functions for `Rows.sum`: all but the first by the block's own engine.
+
+    def total_weight(self) -> float:
+        weight = to_numpy(self.weight)
+        return sum(float(weight[rows].sum(dtype=np.float64)) for rows in self.slices())
 
     def totals(self, begins: np.ndarray | None = None) -> Totals:
         return self.engine.totals(self, begins)

@@ -179,10 +179,6 @@ class Rows:
         rows._samples = {step: sample.with_factors(factors) for step, sample in self._samples.items() if step}
         return rows
 
-    def total_weight(self) -> float:
-        """The sum of all weights."""
-        return sum(self._source.map(_weight))
-
     def measured(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Statistics (n, S) and weights (n,) of one row in ``step``, the first among them."""
         parts = list(self._source.map(partial(_measured, step=step)))
@@ -201,11 +197,6 @@ def choose_rows(block: Any, first: int, chosen: np.ndarray) -> Any:
     """The rows of a block where ``chosen`` is true, which has an entry for each row of all blocks; None where there are none."""
     places = np.flatnonzero(chosen[first : first + block.n_rows])
     return block[places] if len(places) else None
-
-
-def _weight(block: Block, first: int) -> float:
-    weight = to_numpy(block.weight)
-    return sum(float(weight[rows].sum(dtype=np.float64)) for rows in block.slices())
 
 
 def _measured(block: Block, first: int, step: int) -> tuple[np.ndarray, np.ndarray]:

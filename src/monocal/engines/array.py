@@ -167,7 +167,7 @@ class ArrayEngine:
         return Totals(weight, label, top, ties, tied if begins is None else tied[begins], mean, square)
 
     def label_sums(self, block: Block, begins: np.ndarray | None = None) -> np.ndarray:
-        return np.append(label_sums.label_totals(block, begins), to_numpy(block.weight).sum(dtype=np.float64))
+        return np.append(label_sums.label_totals(block, begins), block.total_weight())
 
     def _scale_moments(self, block: Block, lefts: list[Array]) -> list[np.ndarray]:
         """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each; of factors but the first all of it, at the

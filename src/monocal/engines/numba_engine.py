@@ -185,8 +185,7 @@ class NumbaEngine(ArrayEngine):
             return block.sum_parts(lambda part: ArrayEngine.label_sums(self, part, begins))
         label = np.zeros((block.rows.depth.shape[1] + 1, 3, _factors(block).shape[1]))
         _add_labels(block, label)
-        weight = block.weight
-        return np.append(_by_kind(label), sum(float(weight[x].sum(dtype=np.float64)) for x in block.slices()))
+        return np.append(_by_kind(label), block.total_weight())
 
     def scale_totals(self, block: Block) -> Totals:
         if not _is_plain(block):
@@ -235,9 +234,7 @@ class NumbaEngine(ArrayEngine):
         variances[SCALE, :, 0] = _added(lowest)
         variances[SCALE, 0] = np.cumsum(_added(squares)[::-1])[::-1] + _added(scales)
         variances[BIAS] = _added(biases)
-        weight = block.weight
-        total = sum(float(weight[part].sum(dtype=np.float64)) for part in block.slices())
-        return Information(total, np.maximum(variances, 0.0), _added(errors))
+        return Information(block.total_weight(), np.maximum(variances, 0.0), _added(errors))
 
     def truncate(
         self, block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], kept: int

@@ -86,11 +86,11 @@ def check_logits(x: Any, name: str = "X", first_row: int = 0) -> CheckedMatrix:
         total = sum(z.ravel().tolist())
     elif z.size < _WORTH_SHARING:
         total = float(_sum(z))
-    else:  # two blocks for each thread: threads that call Python often wait for one another
+    else:
+        # Two blocks for each thread: threads that call Python often wait for one another.
         blocks = row_slices(z, -(-len(z) // (2 * available_threads())))
-        total = parallel_sum(
-            lambda block: float(_sum(z[block])), blocks
-        )  # Python's numbers overflow without a warning
+        # Python's own numbers overflow without a warning.
+        total = parallel_sum(lambda block: float(_sum(z[block])), blocks)
     return matrix._replace(finite=math.isfinite(total) or _refuse_rows(z, name, first_row))
 
 
