@@ -371,9 +371,10 @@ def test_blocks_files_and_dask_give_the_fit_in_memory(n, tmp_path):
     assert two.shape == (len(NEW), 2)
 
 
-def test_cells_stand_for_rows():
+@pytest.mark.parametrize("scale", [lambda s: s, lambda s: np.exp(5 * s)], ids=["even", "heavy tails"])
+def test_cells_stand_for_rows(scale):
     s, y = rows(200_000, 3)
-    cells = mc.BinaryMCCT(input="scores").fit(s, y).predict_proba(NEW)
+    cells = mc.BinaryMCCT(input="scores").fit(scale(s), y).predict_proba(scale(NEW))
     truth = expit(-2.0 + NEW + 1.5 * np.maximum(NEW - 1.0, 0.0))
     assert np.abs(cells - truth).mean() < 0.004
 

@@ -41,8 +41,6 @@ from .binary_map import log_odds, probability
 
 # Rows that are looked at one by one; beyond, cells of equal weight stand for them, so many for each class and each block.
 EXACT_ROWS, _CELLS = 8192, 2048
-# Fine bins from which the cells of a block are made.
-_FINE = 1 << 15
 # Rows that are read at a time.
 _READ = 1 << 20
 _LARGEST = float(np.finfo(np.float64).max)
@@ -81,25 +79,17 @@ def merged(*parts: Cells, reduced: bool) -> Cells:
 
 
 def _compressed(v: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """At most `_CELLS` + 2 cells of about equal weight in the order of ``v``: their means (K, 1) and weights."""
-    low, high = np.quantile(v[:: max(1, len(v) // 20_000)], [0.0005, 0.9995])
-    span = (high - low) or 1.0
-    low, high = low - 0.05 * span, high + 0.05 * span
-    if not np.isfinite((_FINE - 2) / (high - low)):
-        low, high = low - 1e-280, high + 1e-280
-    with np.errstate(over="ignore"):
-        place = (v - low) * ((_FINE - 2) / (high - low)) + 1.0
-    fine = np.clip(place, 0, _FINE - 1).astype(np.int32)
-    mass = np.bincount(fine, weight, _FINE)
-    largest = float(np.abs(v).max())
-    unit = largest if largest > 1e100 else 1.0
-    moment = np.bincount(fine, weight * (v / unit if unit != 1.0 else v), _FINE)
-    cumulative = np.cumsum(mass)
-    cell = np.minimum((cumulative - 0.5 * mass) * (_CELLS / cumulative[-1]), _CELLS - 1).astype(np.intp) + 1
-    cell[0], cell[-1] = 0, _CELLS + 1  # rows beyond the bins have cells of their own
-    masses, moments = np.bincount(cell, mass), np.bincount(cell, moment)
-    there = masses > 0
-    return (moments[there] / masses[there] * unit)[:, None], masses[there]
+    """At most `_CELLS` cells of about equal weight in the order of ``v``: their means (K, 1) and weights."""
+    order = np.argsort(v)
+    v, weight = v[order], weight[order]
+    cumulative = np.cumsum(weight)
+    starts = np.unique(
+        np.searchsorted(cumulative, np.arange(_CELLS) * (cumulative[-1] / _CELLS), side="right")
+    )
+    unit = max(-float(v[0]), float(v[-1])) / 1e100  # sums of very large scores would overflow
+    masses = np.add.reduceat(weight, starts)
+    moments = np.add.reduceat(weight * (v / unit if unit > 1.0 else v), starts)
+    return (moments / masses * max(unit, 1.0))[:, None], masses
 
 
 class ScoreCalibrator(Calibrator):
