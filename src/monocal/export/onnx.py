@@ -362,7 +362,7 @@ def _unused_prefix(graph: onnx.GraphProto) -> str:
 # They pass numbers on unchanged; the first three in the same shape.
 _COPIES = ("Identity", "Cast", "Dropout")
 _MOVES = (*_COPIES, "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "ZipMap")
-_LINEAR = ("MatMul", "Gemm")
+_LINEAR, _SUMS = ("MatMul", "Gemm"), ("ReduceSum", "ReduceL1")
 _CERTAIN = {
     "Softmax": "probabilities",
     "Sigmoid": "probabilities",
@@ -413,11 +413,11 @@ def _held(graph: onnx.GraphProto, output: str) -> dict[str, str]:
     hints = {}
     if node is not None:
         because = f"it comes from a node {node.op_type}"
-        certain = _CERTAIN.get(node.op_type) or _of_classifier(node) or _of_quotient(graph, node)
+        kind, certain = _of_node(graph, node)
+        if kind is not None:
+            hints[because] = kind
         if certain:
-            return {because: certain}
-        if _is_linear(graph, node):
-            hints[because] = "logits"
+            return hints
     by_name = next((kind for pattern, kind in _NAMES if pattern.search(output.lower())), None)
     return {**hints, f"by its name {output!r}": by_name} if by_name else hints
 
@@ -430,32 +430,27 @@ def _back(graph: onnx.GraphProto, tensor: str, through: tuple[str, ...]) -> Iter
         node = maker(graph, node.input[0]) if node.op_type in through and node.input else None
 
 
-def _of_classifier(node: onnx.NodeProto) -> str | None:
-    """Scores of the classifiers of ai.onnx.ml. Of trees without a transform only the name can tell."""
-    if node.op_type not in ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier"):
-        return None
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    if attributes.get("post_transform", b"NONE") != b"NONE" or attributes.get("prob_a"):
-        return "probabilities"
-    return None if node.op_type == "TreeEnsembleClassifier" else "logits"
-
-
-def _of_quotient(graph: onnx.GraphProto, node: onnx.NodeProto) -> str | None:
-    """A tensor divided by its own sum."""
-    if node.op_type != "Div":
-        return None
-    total = maker(graph, node.input[1])
-    by_its_sum = (
-        total is not None and total.op_type in ("ReduceSum", "ReduceL1") and total.input[0] == node.input[0]
-    )
-    return "probabilities" if by_its_sum else None
-
-
-def _is_linear(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
-    if node.op_type == "Add":
-        parts = [maker(graph, name) for name in node.input]
-        return any(part is not None and part.op_type in _LINEAR for part in parts)
-    return node.op_type in _LINEAR
+def _of_node(graph: onnx.GraphProto, node: onnx.NodeProto) -> tuple[str | None, bool]:
+    """What a node gives, and whether that leaves no doubt."""
+    makers = [maker(graph, name) for name in node.input]
+    match node.op_type:
+        case kind if kind in _CERTAIN:
+            return _CERTAIN[kind], True
+        case "LinearClassifier" | "SVMClassifier" | "TreeEnsembleClassifier" as kind:
+            attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            if attributes.get("post_transform", b"NONE") != b"NONE" or attributes.get("prob_a"):
+                return "probabilities", True
+            if kind != "TreeEnsembleClassifier":  # of trees without a transform only the name can tell
+                return "logits", True
+        case "Div":
+            total = makers[1]
+            if total is not None and total.op_type in _SUMS and total.input[0] == node.input[0]:
+                return "probabilities", True
+        case "Add" if any(part is not None and part.op_type in _LINEAR for part in makers):
+            return "logits", False
+        case kind if kind in _LINEAR:
+            return "logits", False
+    return None, False
 
 
 def _before_softmax(graph: onnx.GraphProto, output: str, rank: int, class_axis: int) -> str | None:
