@@ -260,6 +260,16 @@ def test_labels_of_two_classes(run: Run, no: Any, yes: Any, suffix: str) -> None
     run("evaluate", f"a{suffix}", "-c", "cal.json")
 
 
+def test_names_of_classes_are_kept_for_later_commands(run: Run) -> None:
+    words = np.where(HITS == 1, "ham", "spam")
+    fit(run, scores(labels=words), "--classes", "spam,ham")
+    evaluation = json.loads(run("evaluate", "a.csv", "-c", "cal.json", "--json").stdout)
+    assert evaluation["after"]["metrics"]["auc"]["value"] == pytest.approx(mc.metrics.auc(P, HITS))
+    np.savez("a.npz", logits=Z, labels=np.array(NAMES)[LABELS])
+    run("fit", "a.npz", "-o", "cal.json", "--force", "--classes", ",".join(NAMES))
+    run("check", "a.npz", "-c", "cal.json", "--max-ece-excess", "1")
+
+
 AGE = RNG.integers(20, 80, N)
 PATIENTS = pd.DataFrame({"patient_id": range(N), "age": AGE, "risk": SCORE, "died": HITS})
 

@@ -200,6 +200,7 @@ class Assembly:
     class_names: tuple[str, ...] | None = None
     first_column: int | None = None
     first_label: int | None = None
+    known_classes: Sequence[str] | None = None
     many: bool = False
     of_columns: bool = False
     notes: list[str] = field(default_factory=list)
@@ -230,7 +231,7 @@ class Assembly:
         kind = "logits" if scale == "logits" else "probabilities"
         check_values(values, kind, self.where, sums=not self.many)
         if not self.many:
-            self._name_both_classes(values.shape[1])
+            self._name_classes(values.shape[1])
             if -1 not in unknown:
                 self._zero_and_one(values.shape[1])
         numbers = None if self.labels is None else self._class_numbers(values.shape)
@@ -383,11 +384,16 @@ class Assembly:
 
     # Labels
 
-    def _name_both_classes(self, m: int) -> None:
-        """Names of all classes; of two in one column (``prob_spam``), or of no and yes, from the labels."""
+    def _name_classes(self, m: int) -> None:
+        """Names of all classes: those of the fit, if labels are among them; of two in one column (``prob_spam``), or of no and
+        yes, from the labels.
+        """
         names, words = self.class_names, []
-        if self.labels is not None and self.labels.ndim == 1 and self.labels.dtype.kind in "OU" and m == 2:
+        if self.labels is not None and self.labels.ndim == 1 and self.labels.dtype.kind in "OU":
             words = sorted({str(word).strip() for word in self.labels})
+        fitted = classes_of(self.known_classes or ())
+        if names is None and words and len(fitted) == m and None not in numbers_of(words, fitted):
+            names = fitted
         if names is not None and len(names) == 1 and m == 2:
             others = [word for word in words if same_class(word) != same_class(names[0])]
             names = (others[0], names[0]) if len(words) == 2 and len(others) == 1 else None

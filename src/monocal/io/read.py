@@ -183,7 +183,7 @@ def read_source(
     if need_labels and not own_labels and other is None:
         raise FileError(_no_labels(source, where, names, choice))
     assembly, kept = _assembled(source, choice, own_labels, other, classes, many, drop_missing)
-    assembly.first_label = options.get("first_label")
+    assembly.first_label, assembly.known_classes = options.get("first_label"), known_classes
     layout = {name: options[name] for name in ("class_axis", "ignore_index", "unknown") if name in options}
     made = assembly.finish(kind or choice.kind, stated=kind is not None, strict=strict, **layout)
     along = {*choice.aside, *(() if with_labels or labels_file is not None else choice.labels)}
