@@ -84,7 +84,7 @@ def _every_calibrator():
     for info in by_class.values():
         made = info.make()
         if "max_epochs" in made.get_params():
-            made.set_params(max_epochs=5)
+            made.set_params(max_epochs=1)
         yield pytest.param(made, EXPECTED.get(info.name, {}), info.extras, id=info.name)
     for made in FURTHER:
         yield pytest.param(made, {}, (), id=repr(made))
