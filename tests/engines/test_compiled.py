@@ -340,7 +340,7 @@ def test_a_class_that_alone_is_available_has_no_odds(monkeypatch):
 def test_odds_that_single_precision_cannot_hold_stay_distinct(monkeypatch):
     """Log-odds of some hundreds: the exponentials of all other classes are 0, and ramps still rise between them."""
     rng = np.random.default_rng(3)
-    z = rng.normal(size=(200, 30)) * 8
+    z = rng.normal(size=(200, 30)) * 300
     weight = rng.choice([1e-9, 1.0, 1e6], size=200)
     cal = mc.ConditionalMCCT(shrinkage=0.3, by_class=True).fit(z, z.argmax(axis=1), sample_weight=weight)
     assert max(ramp.one for ramp in cal.adjustment_.factors.ramps) > 200

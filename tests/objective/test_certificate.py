@@ -174,6 +174,20 @@ def test_classes_hidden_by_finite_numbers(mask, size, share):
     assert sum(step.rows for step in solution.history) < 5 * sum(step.rows for step in without.history)
 
 
+@pytest.mark.parametrize("mask", [-3e4, -1e5, -2e5])
+def test_hidden_classes_where_maps_vary_with_the_row(mask):
+    """A weight and a bias of the hidden ranks nearly cancel: along both at once the objective hardly bends."""
+    data = synthetic(5000, 10)
+    z, rng = data.values.copy(), np.random.default_rng(0)
+    hidden = rng.random(z.shape) < 0.3
+    hidden[np.arange(len(z)), data.labels] = hidden[: len(z) // 4] = False
+    without = mc.ConditionalMCCT().fit(z, data.labels).solution_
+    solution = mc.ConditionalMCCT().fit(np.where(hidden, np.float32(mask), z), data.labels).solution_
+    assert solution.converged
+    assert solution.duality_gap < 1e-4
+    assert sum(step.rows for step in solution.history) < 8 * sum(step.rows for step in without.history)
+
+
 @pytest.mark.parametrize("shape", [(1, 1500), (3, 1000), (20, 800)])
 def test_few_rows_of_many_classes_without_shrinkage(shape, monkeypatch):
     """Hundreds of atoms join within a few steps, and are never tried one by one."""

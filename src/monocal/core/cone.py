@@ -109,7 +109,7 @@ class RankCone:
         self.mirrors = Mirrors(np.arange(allowed.shape[1]) if mirrors is None else mirrors)
         self.emphasis, self.scale = emphasis, scale
         self.n_rows, self.slow_calls = rows.n_rows, rows.slow_calls
-        self.rounding = 1e-8 if rows.single_precision else 1e-14
+        self.rounding = self.least_curvature = 1e-8 if rows.single_precision else 1e-14
         self.atoms = np.flatnonzero(allowed.ravel())
         self._places = np.stack(np.unravel_index(self.atoms, allowed.shape))  # kind, factor and start, (3, a)
         if allowed[SCALE, 1:, 1:].any():

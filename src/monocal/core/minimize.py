@@ -125,6 +125,7 @@ class _Tilted(ConeProblem):
         self.lower, self.floor = problem.lower, problem.floor
         self.spread, self.reach = problem.spread, problem.reach
         self.rounding, self.n_rows = problem.rounding, problem.n_rows
+        self.least_curvature = problem.least_curvature
 
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         return self.problem.evaluate(coefficients, working)

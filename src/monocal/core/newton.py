@@ -235,7 +235,10 @@ class Newton:
         problem, here, working = self.problem, self.here, self.here.working
         g = here.slope[working]
         room = here.coefficients[working] - problem.lower[working]
-        step = _bounded_newton_step(g, here.expansion.hessian, room, problem.spread[working], self._ridge)
+        # Sums leave an error in the curvature; below that it is not believed. (A few enormous values among the logits must not
+        # make that large, and an atom that is zero but for rounding must not run away: hence the bounds.)
+        least = problem.least_curvature * np.clip(problem.spread[working], 1e-7, 30.0) ** 2
+        step = _bounded_newton_step(g, here.expansion.hessian, room, least, self._ridge)
         leap = float(np.abs(step * problem.reach[working]).max(initial=0.0))
         delta = step * min(1.0, min(self._radius, self.trust) / max(leap, 1e-300))
         return NewtonStep(working, delta, float(g @ delta), leap)
@@ -336,7 +339,7 @@ class TwoPhaseNewton(Newton):
 
 
 def _bounded_newton_step(
-    g: np.ndarray, hessian: np.ndarray, room: np.ndarray, metric: np.ndarray, ridge: float
+    g: np.ndarray, hessian: np.ndarray, room: np.ndarray, least: np.ndarray, ridge: float
 ) -> np.ndarray:
     """``argmin_d  g.d + d'Hd/2`` subject to ``room + d >= 0``, as non-negative least squares in ``room + d``.
 
@@ -347,7 +350,7 @@ def _bounded_newton_step(
         return np.zeros(0)
     free = np.isinf(room)
     order, k = np.argsort(~free, kind="stable"), int(free.sum())
-    factor, scale = _factor(hessian[np.ix_(order, order)], metric[order], ridge)
+    factor, scale = _factor(hessian[np.ix_(order, order)], least[order], ridge)
     right = dtrtrs(factor, g[order] / scale, lower=1)[0]
     inner, room = factor[k:, k:], room[order[k:]]
     space, moved = room * scale[k:], room
@@ -402,12 +405,9 @@ def _non_negative(factor: np.ndarray, target: np.ndarray) -> np.ndarray:
     return x
 
 
-def _factor(hessian: np.ndarray, metric: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Cholesky factor of the Hessian in units in which its diagonal is one, and these units."""
-    # Single-precision sums leave an error of about 1e-8 in the curvature; below that it is not believed. (A few enormous
-    # values among the logits must not make that large, and an atom that is zero but for rounding must not run away: hence
-    # the bounds.)
-    scale = np.sqrt(np.maximum(np.diag(hessian), 0.0) + 1e-8 * np.clip(metric, 1e-7, 30.0) ** 2)
+def _factor(hessian: np.ndarray, least: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Cholesky factor of the Hessian in units in which its diagonal is one, raised by the ``least`` curvature; and the units."""
+    scale = np.sqrt(np.maximum(np.diag(hessian), 0.0) + least)
     while True:
         # Atoms with neighbouring starts are nearly parallel: a ridge in the scaled metric keeps the factor well-posed.
         scaled = hessian / scale[:, None] / scale[None, :]

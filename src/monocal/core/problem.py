@@ -181,11 +181,13 @@ class ConeProblem(Protocol):
     floor : ndarray of shape (n_atoms,)
         The part of the penalty that is there only to keep the minimum finite; the certificate is for the objective without it.
     spread : ndarray of shape (n_atoms,)
-        Typical size of the values of each atom: curvature far below its square is taken for rounding.
+        Typical size of the values of each atom.
     reach : ndarray of shape (n_atoms,)
         How far a unit step in each atom moves the model. Steps are bounded in this unit.
     rounding : float
         Relative error of the value.
+    least_curvature : float
+        Curvature of an atom below this part of the square of its spread is taken for rounding.
     n_rows : int
         Rows that one evaluation sums over: for the history, and where atoms are many times as many, more of them join at a time.
     cheap_hessian : bool
@@ -220,6 +222,7 @@ class ConeProblem(Protocol):
     spread: np.ndarray
     reach: np.ndarray
     rounding: float
+    least_curvature: float = 1e-8
     n_rows: int
     cheap_hessian: bool = False
     slow_calls: bool = False
