@@ -102,6 +102,24 @@ def test_calibrated_logits_output(fitted, rows):
     np.testing.assert_allclose(from_top, fitted.transform(rows)[ordinary], rtol=1e-6, atol=2e-5)
 
 
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_ties_in_double_precision_wherever_they_stand(kind):
+    """A runtime takes the last of an odd number of doubles by another exp or log than the others."""
+    data = mc.data.synthetic(2000, M)
+    values = data.values if kind == "logits" else data.truth
+    cal = mc.MCCT(shrinkage=0, input=kind).fit(values, data.labels)
+    one = session(cal.to_onnx(dtype="float64"))
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        row = rng.dirichlet(np.ones(M - 1))
+        row[-1:] /= 2  # stands twice
+        row = np.append(row, row[-1])[None]
+        row = np.log(row) if kind == "logits" else row
+        p = one.run(None, {one.get_inputs()[0].name: row})[0]
+        assert p[0, -1] == p[0, -2]
+        np.testing.assert_allclose(p, cal.predict_proba(row), atol=1e-12)
+
+
 @pytest.fixture(scope="module")
 def sessions():
     data = fit_set()

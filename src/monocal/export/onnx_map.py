@@ -67,8 +67,24 @@ def _largest(z: Any, k: int) -> tuple[Any, Any]:
     return ndonnx.asarray(values), ndonnx.asarray(index)
 
 
+# onnxruntime takes Exp and Log of doubles in packets, and of what is left over one by one, which rounds otherwise: equal classes
+# would no longer be equal. Powers, and sums of one term, it takes one by one throughout.
+def _exp(x: Any) -> Any:
+    return _operator(op.exp)(x) if x.dtype != ndonnx.float64 else np.e**x
+
+
+def _log(x: Any) -> Any:
+    if x.dtype != ndonnx.float64:
+        return _operator(op.log)(x)
+    x, last = _var(x), op.const(np.array([-1]))
+    logs = op.reduce_log_sum(op.unsqueeze(x, last), last)
+    return ndonnx.asarray(op.reshape(logs, op.shape(x), allowzero=1))  # of no rows it has another shape
+
+
 GRAPH = Functions(
     ndonnx,
+    exp=_exp,
+    log=_log,
     where=_operator(op.where),
     sum=_reduction(op.reduce_sum),
     max=_reduction(op.reduce_max),
