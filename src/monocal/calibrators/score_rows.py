@@ -26,7 +26,8 @@ from ..inputs.context import ContextReader, check_context_rows, find_context
 from ..inputs.dask import as_array as dask_array
 from ..inputs.dask import chunks_of, reduce_tasks, task
 from ..inputs.files import is_blocks
-from ..inputs.formats import format_of, library_of
+from ..inputs.formats import class_names, format_of, library_of
+from ..inputs.names import classes_of, listing, numbers_of
 from ..inputs.validation import (
     check_choice,
     check_number,
@@ -258,6 +259,7 @@ class ScoreCalibrator(Calibrator):
             raise InputError(
                 f"y holds {len(names)} class{'es' * (len(names) > 1)}, {names[:3]}, but a score is calibrated for two. {advice}"
             )
+        self._check_columns_in_order(X, names)
         self.labels_ = np.array(names)
         rows = zip(*(cells[name] for name in names), strict=True)
         scores, weight, codes = (np.concatenate(pair) for pair in rows)
@@ -265,6 +267,18 @@ class ScoreCalibrator(Calibrator):
         if self.input == "logits" and scores.shape[1] == 1:
             warn_of_probabilities(scores)
         self._fit_scores(scores, labels, weight, codes if codes.shape[1] else None)
+
+    def _check_columns_in_order(self, X: Any, labels: list[Any]) -> None:
+        """Columns called after the labels stand in their order: the second is the class whose probability is asked for."""
+        columns = class_names(X) if self.columns == "classes" else None
+        if columns is None or len(columns) != 2:
+            return
+        words = [str(int(x)) if not isinstance(x, str) and x == int(x) else str(x) for x in labels]
+        if numbers_of(words, classes_of(columns)) == [1, 0]:
+            raise InputError(
+                f"X: its columns are called {listing(columns)}, and the labels in sorted order are {listing(words)}. Put the "
+                "columns in that order."
+            )
 
     def _parts(self, X: Any, y: Any, weight: Any, codes: np.ndarray | None) -> Iterator[tuple[Any, ...]]:
         """Values, labels, weights, context and number of the first row, of some rows at a time."""
