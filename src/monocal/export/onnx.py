@@ -46,7 +46,8 @@ def to_onnx(
     Parameters
     ----------
     calibrator : Calibrator
-        Fitted; a rank map, `StructuredScaling`, or a sequence of these (`Stacked`, `StructuredMCCT`, `LabelShift`). Fitted with
+        Fitted; a rank map, an affine map such as `VectorScaling` or `StructuredScaling`, a calibrator of one score or of many
+        labels, or a sequence of these (`Stacked`, `StructuredMCCT`, `LabelShift`). Fitted with
         context, it takes it as a second input ``context``: what ``calibrator.context_.codes(context)`` gives, (..., C)
         in double precision. The graph takes any number of axes, with the classes in ``calibrator.class_axis``.
     path : path, optional
@@ -70,6 +71,12 @@ def to_onnx(
     Returns
     -------
     onnx.ModelProto
+
+    Notes
+    -----
+    A classifier whose graph rounds a tie otherwise than the original, such as a random forest, may get another class first
+    there. Maps by rank (`MCCT`, `ConditionalMCCT`) jump where two classes change places; `monocal.evaluate` says whether
+    many rows have such ties (``near_ties``).
 
     Examples
     --------
