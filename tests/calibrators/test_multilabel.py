@@ -303,6 +303,7 @@ def test_conventions_of_scikit_learn():
     frame = cal.set_output(transform="pandas").transform(Z)
     assert isinstance(frame, pd.DataFrame)
     np.testing.assert_array_equal(frame, clone(cal).fit(Z, Y).transform(Z))
+    np.testing.assert_array_equal(clone(cal).fit_transform(Z, Y), frame)
     scores = cross_val_score(mc.MultilabelMCCT(), Z, np.nan_to_num(Y, nan=-1), cv=3)
     assert np.isfinite(scores).all()
 

@@ -219,17 +219,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         return self
 
     def fit_transform(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        context: Any = None,
-        *,
-        start: Any = None,
-        start_rows: float = START_ROWS,
+        self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None, **start: Any
     ) -> Any:
-        """`fit`, then `transform` of the same rows; parameters are those of `fit`."""
-        self.fit(X, y, sample_weight, context, start=start, start_rows=start_rows)
+        """`fit`, then `transform` of the same rows; parameters are those of `fit`, ``start`` and ``start_rows`` among them."""
+        self.fit(X, y, sample_weight, context, **start)
         return self.transform(X, context=context)
 
     def _checked_fit(
