@@ -551,6 +551,12 @@ def test_several_scores_of_one_event(tmp_path):
     assert ((low < p) & (p < high)).all()
     with pytest.raises(mc.InputError, match="expecting 2 features"):
         both.predict_proba(X[:, 0])
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    named = mc.BinaryMCCT(input="scores", columns="scores").fit(frame[:2000], y[:2000])
+    assert list(named.predict_proba(frame).columns) == ["False", "True"]
+    for library in ("default", "pandas"):
+        out = named.set_output(transform=library).transform(frame)
+        assert list(out.columns) == list(named.get_feature_names_out()) == ["binarymcct0"]
 
 
 SMOOTH = {

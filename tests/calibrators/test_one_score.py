@@ -145,3 +145,63 @@ def test_columns_in_another_order_than_the_labels_are_refused(kind, names):
     right = pandas.DataFrame(data.values, columns=names[::-1])
     p = kind().fit(right, labels).predict_proba(data.values)
     np.testing.assert_array_equal(p, kind().fit(data.values, labels).predict_proba(data.values))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "dask.dataframe"])
+@pytest.mark.parametrize("kind", [mc.BinaryMCCT, mc.VennAbers, mc.MultilabelMCCT])
+def test_frames_with_columns_in_another_order_than_in_the_fit_are_refused(kind, library):
+    """Places would count silently, in whatever is asked of them."""
+    pandas, other = pytest.importorskip("pandas"), pytest.importorskip(library)
+    data = mc.data.synthetic(200, 2)
+    y = np.eye(2, dtype=int)[data.labels] if kind is mc.MultilabelMCCT else data.labels
+    frame = pandas.DataFrame(data.values.astype(float), columns=["cat", "dog"])
+    cal = kind().fit(frame, y)
+    make = {
+        "polars": lambda x: other.DataFrame({name: x[name].to_numpy() for name in x}),
+        "pyarrow": lambda x: other.Table.from_pandas(x),
+        "dask.dataframe": lambda x: other.from_pandas(x, npartitions=2),
+    }.get(library, lambda x: x)
+    right, swapped = make(frame), make(frame[["dog", "cat"]])
+    requests = [cal.predict_proba, cal.transform]
+    if library != "dask.dataframe":
+        requests += [lambda X: cal.score(X, y), lambda X: next(cal.predict_blocks([X]))]
+    if library == "pandas" and kind is not mc.MultilabelMCCT:
+        requests.append(cal.predict_interval)
+    for ask in requests:
+        ask(right)
+        with pytest.raises(ValueError, match="in the same order"):
+            ask(swapped)
+
+
+def test_blocks_of_an_array_in_a_file_are_its_rows(tmp_path):
+    """A row of two columns is no pair of scores."""
+    data = mc.data.synthetic(200, 2)
+    np.save(tmp_path / "x.npy", data.values)
+    cal = mc.BinaryMCCT().fit(data.values, data.labels)
+    blocks = cal.predict_blocks(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    np.testing.assert_array_equal(np.concatenate(list(blocks)), cal.predict_proba(data.values))
+    with pytest.raises(mc.InputError, match="is one array"):
+        cal.predict_blocks(data.values)
+
+
+def test_blocks_count_the_context_that_no_calibration_row_had():
+    data = mc.data.synthetic(200, 2)
+    site = np.arange(200)[:, None] % 3
+    cal = mc.BinaryMCCT().fit(data.values, data.labels, context=site)
+    new = np.where(np.arange(200)[:, None] < 5, 9, site)
+    halves = [(data.values[half], new[half]) for half in (slice(100), slice(100, 200))]
+    np.testing.assert_array_equal(
+        np.concatenate(list(cal.predict_blocks(halves))), cal.predict_proba(data.values, context=new)
+    )
+    list(cal.predict_blocks(halves))
+    assert cal.unseen_ == 5
+
+
+def test_a_column_of_lists_holds_the_scores_of_a_row():
+    pandas = pytest.importorskip("pandas")
+    data = mc.data.synthetic(200, 2)
+    expected = mc.BinaryMCCT().fit(data.values, data.labels).predict_proba(data.values)
+    series = pandas.Series(list(data.values))
+    for X in (series, pandas.DataFrame({"scores": series})):
+        result = mc.BinaryMCCT().fit(X, data.labels).predict_proba(X)
+        np.testing.assert_array_equal(np.stack(list(result.squeeze())), expected)

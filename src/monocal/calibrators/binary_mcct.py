@@ -177,6 +177,12 @@ class BinaryMCCT(ScoreCalibrator):
         ends = np.minimum(mean - half, f), np.maximum(mean + half, f)
         return tuple(its_format.back(xp.astype(xp.asarray(expit(end)), like.dtype), X, -1) for end in ends)
 
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns of `transform`: those of X, but of several scores of one event a single one."""
+        names: np.ndarray = super().get_feature_names_out(input_features)
+        several = self.columns == "scores" and len(names) > 1
+        return np.array([type(self).__name__.lower() + "0"], dtype=object) if several else names
+
     def explain(self) -> str:
         """What was learnt, in a few lines."""
         self._check_fitted()

@@ -143,8 +143,8 @@ class MultilabelMCCT(ScoreCalibrator):
                 "X: MultilabelMCCT is fitted to arrays in memory; predict_proba takes the others."
             )
         self.__dict__.pop("feature_names_in_", None)
-        columns = self._read_scores(X)[1]
         self._remember_shape(X)
+        columns = self._read_scores(X)[1]
         scores = np.stack([to_numpy(column) for column in columns], axis=1)
         labels, weight = _read_labels(y, sample_weight, scores.shape, class_names(X))
         self._fit_scores(scores, labels, weight, None)
@@ -198,6 +198,7 @@ class MultilabelMCCT(ScoreCalibrator):
     # Applying
 
     def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, list[Any]]:
+        self._check_frame(X)
         values, _ = read_floats(format_of(X).array(X), "X")
         if values.ndim != 2:
             raise InputError(
@@ -206,6 +207,9 @@ class MultilabelMCCT(ScoreCalibrator):
                 "is a single row."
             )
         return super()._read_scores(values, first_row)
+
+    def _names_of_results(self, method: str) -> None:
+        """A result for each label, called like its score."""
 
     def _formed(self, f: Any, values: Any, method: str, xp: Any) -> Any:
         """The results (n, L), from the log-odds of all rows of the first label, then of the second, ..."""

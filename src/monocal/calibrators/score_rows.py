@@ -25,8 +25,8 @@ from ..errors import InputError, warn
 from ..inputs.context import ContextReader, check_context_rows, find_context
 from ..inputs.dask import as_array as dask_array
 from ..inputs.dask import chunks_of, reduce_tasks, task
-from ..inputs.files import is_blocks
-from ..inputs.formats import class_names, format_of, library_of
+from ..inputs.files import is_blocks, is_empty
+from ..inputs.formats import as_array, class_names, column_names, format_of, library_of, named_columns
 from ..inputs.names import classes_of, listing, numbers_of
 from ..inputs.validation import (
     check_choice,
@@ -138,6 +138,7 @@ class ScoreCalibrator(Calibrator):
 
     def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, list[Any]]:
         """Values as they came, an array of numpy or torch, and their scores, each (n,) in double precision."""
+        self._check_frame(X)
         values, _ = read_floats(format_of(X).array(X), "X")
         if 0 in values.shape:
             what = "0 feature(s)" if values.shape[0] else "0 sample(s)"
@@ -219,11 +220,19 @@ class ScoreCalibrator(Calibrator):
             codes = None if codes is None else codes[counted]
         return cells_by_label(matrix, labels, weight, codes, self._takes_cells)
 
+    def _check_frame(self, X: Any) -> None:
+        """Refuse a frame whose columns are not those of the fit, or in another order."""
+        columns = _columns_of(X)
+        if columns is not None:
+            self._check_columns(columns)
+
     def _remember_shape(self, X: Any) -> None:
-        if hasattr(X, "columns") and len(X.columns) > 0:
-            validate_data(self, X, reset=True, skip_check_array=True)
+        columns = _columns_of(X)
+        if columns is not None:
+            validate_data(self, columns, reset=True, skip_check_array=True)
         else:
-            shape = tuple(X.shape) if hasattr(X, "shape") else np.asarray(format_of(X).array(X)).shape
+            array = X if is_dask(X) else as_array(X)
+            shape = array.shape if hasattr(array, "shape") else np.asarray(array).shape
             self.n_features_in_ = int(shape[1]) if len(shape) == 2 else 1
 
     # Fitting
@@ -321,7 +330,7 @@ class ScoreCalibrator(Calibrator):
 
     def _dask_tasks(self, X: Any, y: Any, sample_weight: Any, codes: np.ndarray | None) -> list[Any]:
         """The cells of each chunk."""
-        named = X._meta if hasattr(X, "columns") else None
+        named = X if hasattr(X, "columns") else None
         X = dask_array(X)
         if any(np.isnan(size) for size in X.chunks[0]):
             X = X.compute_chunk_sizes()
@@ -363,10 +372,9 @@ class ScoreCalibrator(Calibrator):
         self._check_fitted()
         if type(X) is np.ndarray and X.ndim == 1 and context is None and out is None:
             return self._on_block(X, method, self._codes(None))
+        self._check_frame(X)
         if is_dask(X) or hasattr(X, "to_dask_array"):
             return self._on_dask(X, method, context)
-        if hasattr(X, "columns") and len(X.columns) and library_of(X) in ("pandas", "polars"):
-            validate_data(self, X, reset=False, skip_check_array=True)
         its_format, codes = format_of(X), self._codes(context)
         values = its_format.array(X)
         # An array in a file is read in parts.
@@ -383,14 +391,25 @@ class ScoreCalibrator(Calibrator):
                 out[rows] = result
         if out is not None:
             return out
-        result = results[0] if len(results) == 1 else np.concatenate(results)
-        if hasattr(X, "columns") and result.ndim == 2 and result.shape[1] != len(X.columns):
+        return self._back(results[0] if len(results) == 1 else np.concatenate(results), X, method)
+
+    def _back(self, result: Any, X: Any, method: str) -> Any:
+        """Results in the format of X."""
+        names = self._names_of_results(method) if hasattr(X, "columns") and result.ndim == 2 else None
+        if names is not None:
             import narwhals as nw
 
-            names = self.labels_ if result.shape[1] == 2 else nw.from_native(X).columns[:1]
             first = nw.nth(0)
             X = nw.from_native(X).select(*(first.alias(str(name)) for name in names)).to_native()
-        return its_format.back(result, X, -1)
+        return format_of(X).back(result, X, -1)
+
+    def _names_of_results(self, method: str) -> np.ndarray | None:
+        """What the columns of results are called; None: like those of X."""
+        if self.columns == "classes" and self.n_features_in_ == 2:
+            return None
+        if method == "predict_proba":
+            return self.labels_
+        return self.get_feature_names_out() if self.n_features_in_ > 1 else None
 
     def _on_block(self, X: Any, method: str, codes: np.ndarray | None, first_row: int = 0) -> Any:
         values, scores = self._read_scores(X, first_row)
@@ -446,15 +465,16 @@ class ScoreCalibrator(Calibrator):
         function = partial(self._on_block, method=method, codes=None)
         return X.map_blocks(function, dtype=probe.dtype, meta=probe[:0], **axes)
 
-    def predict_blocks(self, blocks: Any) -> Iterator[Any]:
-        """`Calibrator.predict_blocks` of scores."""
-        self._check_fitted()
+    def _predicted(self, blocks: Iterator[tuple[Any, Any]]) -> Iterator[Any]:
         first_row = 0
-        for block in blocks() if callable(blocks) else blocks:
-            X, *rest = block if isinstance(block, tuple | list) else (block,)
-            result = self._on_block(X, "predict_proba", self._codes(find_context(rest)), first_row)
+        for X, context in blocks:
+            if is_empty(X):
+                yield X
+                continue
+            codes = None if context is None else self._counted(context)
+            result = self._on_block(X, "predict_proba", codes, first_row)
             first_row += len(result)
-            yield format_of(X).back(result, X, -1)
+            yield self._back(result, X, "predict_proba")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """`Calibrator.score` of scores."""
@@ -489,6 +509,13 @@ class ScoreCalibrator(Calibrator):
         tags.estimator_type = "classifier"
         tags.classifier_tags = ClassifierTags(multi_class=False)
         return tags
+
+
+def _columns_of(X: Any) -> Any:
+    """A frame with the columns of X; None where X has none, or one that holds lists."""
+    columns = named_columns(X)
+    width = 0 if columns is None else len(column_names(columns))
+    return columns if width > 1 or (width == 1 and as_array(columns).shape[1:] == (1,)) else None
 
 
 def labels_like(labels: np.ndarray, f: Any, values: Any) -> Any:
