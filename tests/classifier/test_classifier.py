@@ -187,8 +187,8 @@ def test_golden_digits():
 
 def test_refusals(problem):
     X, _, y, _ = problem
-    with pytest.raises(mc.InputError, match=r"no method 'logistic'.*The methods are .*mcct"):
-        mc.CalibratedClassifier(LinearSVC(), "logistic").fit(X, y)
+    with pytest.raises(mc.InputError, match=r"no method 'nonsense'.*The methods are .*mcct"):
+        mc.CalibratedClassifier(LinearSVC(), "nonsense").fit(X, y)
     with pytest.raises(mc.InputError, match="method must be a name such as 'mcct' or a calibrator"):
         mc.CalibratedClassifier(LinearSVC(), 3).fit(X, y)
     for fitted, cv in ((LinearSVC().fit(X, y), "prefit"), (FrozenEstimator(LinearSVC().fit(X, y)), 5)):

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,6 +67,7 @@ class Depths:
         self._masked, self._times, self._in_order = masked, times, second is None
         # The smallest depth but the top's own (n,); 0 where no other class is available.
         self.second = self.depth[1 if self.depth.shape[0] > 1 else 0, ...] if second is None else second
+        self._mean: Any = None
 
     @property
     def count(self) -> Any:
@@ -82,10 +82,12 @@ class Depths:
         # The last class, which is in it once, counts as often as it stands for others.
         return total if self._times is None else total + self.xp.clip(self._times - 1.0, min=0.0) * x[-1]
 
-    @cached_property
+    @property
     def mean(self) -> Any:
         """Mean depth of the available classes."""
-        return self.sum(self.depth) / self.count
+        if self._mean is None:  # no cached_property: torch.compile cannot trace its lock in Python 3.11
+            self._mean = self.sum(self.depth) / self.count
+        return self._mean
 
     def largest(self, x: Any) -> Any:
         """``max_i |x_i|`` over the available classes."""
