@@ -48,6 +48,10 @@ def test_isotonic_of_one_score_saves_and_goes_back_to_classes(tmp_path):
         cal.set_params(input="logits").fit(z, z.argmax(axis=1)).predict_proba(z).tolist()
         == classes.predict_proba(z).tolist()
     )
+    names = pytest.importorskip("pandas").DataFrame(z, columns=["cat", "dog", "owl"])
+    refitted = mc.IsotonicCalibration().fit(names, z.argmax(axis=1)).fit(S, Y)
+    assert vars(refitted).keys() == vars(mc.IsotonicCalibration().fit(S, Y)).keys()
+    assert list(refitted.get_feature_names_out()) == ["x0"]
 
 
 @pytest.mark.parametrize(

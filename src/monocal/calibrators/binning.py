@@ -456,8 +456,10 @@ class IsotonicCalibration(ProbabilityCalibrator):
             self.__dict__.pop("one_score_", None)
             return self
         one = ScoreIsotonic(input=self.input)
-        self.one_score_ = one.fit(X, y, sample_weight, context, start=start, start_rows=start_rows)
-        self.n_features_in_ = one.n_features_in_
+        one.fit(X, y, sample_weight, context, start=start, start_rows=start_rows)
+        for name in [name for name in vars(self) if name.endswith("_")]:  # of a fit to classes
+            delattr(self, name)
+        self.one_score_, self.n_features_in_ = one, one.n_features_in_
         return self
 
     def _apply(self, *request: Any) -> Any:
