@@ -128,3 +128,19 @@ def test_every_way_leads_to_the_same_method(m):
 
     model = mc.CalibratedClassifier(Scores().fit(None, None), cv="prefit").fit(data.values, data.labels)
     assert type(model.calibrator_) is type(expected.calibrator)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": np.zeros(100, int)}, "inconsistent numbers of samples"),
+        ({"labels": np.repeat("cat", 200)}, "expected places of the columns"),
+        ({"sample_weight": np.ones(100)}, "sample_weight"),
+        ({"sample_weight": -np.ones(200)}, "negative"),
+        ({"kind": "log-odds"}, "kind must be one of"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(change, message):
+    rows = synthetic(200, 3)
+    with pytest.raises(ValueError, match=message):
+        recommend(**{"values": rows.values, "labels": rows.labels} | change)

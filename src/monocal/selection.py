@@ -23,6 +23,7 @@ import numpy as np
 from scipy.special import softmax
 from scipy.stats import chi2, norm
 from sklearn.base import clone
+from sklearn.utils import check_consistent_length
 
 from .arrays import to_numpy
 from .calibrators import Calibrator
@@ -30,6 +31,8 @@ from .calibrators.binary_mcct import BinaryMCCT
 from .calibrators.conditional import ConditionalMCCT
 from .calibrators.mcct import MCCT
 from .calibrators.stacked import StructuredMCCT
+from .errors import InputError
+from .inputs.validation import check_choice, check_weights
 from .metrics import Obstacle
 from .metrics.groups import read_groups
 from .metrics.order import find_obstacles
@@ -129,6 +132,7 @@ def recommend(
     >>> recommend(data.values[:, :2], data.labels % 2).name
     'binary-mcct'
     """
+    check_choice(kind, "kind", ("logits", "probabilities", "scores"))
     shape = tuple(getattr(values, "shape", None) or np.shape(values))
     n_classes = shape[1] if len(shape) == 2 and shape[1] > 1 else 2
     x, y, weight, index = _sample(values, labels, sample_weight, n_classes)
@@ -181,11 +185,15 @@ def obstacle_in_words(obstacle: Obstacle) -> str:
 def _sample(values: Any, labels: Any, weight: Any, n_classes: int) -> tuple[np.ndarray, ...]:
     """Values, labels and weights of the rows that are examined, as numpy arrays, and their places in the set."""
     y = np.asarray(to_numpy(labels)).reshape(-1)
+    check_consistent_length(values, y)
+    if y.dtype.kind not in "iubf":
+        raise InputError(f"labels have type {y.dtype}: expected places of the columns, 0..{n_classes - 1}.")
+    weight = check_weights(weight, y[:, None])
     step = max(1, -(-len(y) // min(_MOST_ROWS, max(1, _MOST_NUMBERS // n_classes))))
     index = np.arange(0, len(y), step)
     index = index[(y[index] >= 0) & (y[index] < n_classes)]
     x = np.asarray(to_numpy(values[::step]))[index // step]
-    w = np.ones(len(index)) if weight is None else np.asarray(to_numpy(weight), dtype=np.float64)[index]
+    w = np.ones(len(index)) if weight is None else to_numpy(weight).astype(np.float64)[index]
     return x, y[index].astype(np.int64), w, index
 
 
