@@ -172,6 +172,23 @@ def run_graph(cal, X, context=None, **options):
 
 
 @pytest.mark.parametrize("name", INPUTS)
+def test_one_score_per_row_after_a_fit_on_two_columns(name):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("ndonnx")
+    scores = expit(S) if name == "probabilities" else S
+    rest = 1 - scores if name == "probabilities" else 0 * scores
+    cal = mc.BinaryMCCT(input=name).fit(np.stack([rest, scores], axis=1), Y)
+    module = cal.to_torch(dtype=torch.float64)
+    for n in (1, 2, len(S)):  # two scores are not one row of two columns
+        x, p, f = scores[:n], cal.predict_proba(scores[:n]), cal.transform(scores[:n])
+        np.testing.assert_allclose(module(torch.tensor(x)), p, rtol=1e-13)
+        np.testing.assert_allclose(module.transform(torch.tensor(x)), f, rtol=1e-13)
+        np.testing.assert_allclose(module.log_probabilities(torch.tensor(x)), np.log(p), rtol=1e-13)
+        np.testing.assert_allclose(run_graph(cal, x), p, rtol=1e-12)
+        np.testing.assert_allclose(run_graph(cal, x, output="logits"), f, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("wide", [False, True])
 def test_modules_and_graphs_never_reverse_rows(name, wide):
     torch = pytest.importorskip("torch")
@@ -443,8 +460,14 @@ def test_twenty_rows_and_two():
 def test_what_is_refused(X, y, options, message):
     with pytest.raises(mc.InputError, match=message):
         mc.BinaryMCCT().fit(X, y, **options)
+    cal = mc.BinaryMCCT(input="probabilities")
     with pytest.raises(mc.InputError, match="is no probability"):
-        mc.BinaryMCCT(input="probabilities").fit(S, Y)
+        cal.fit(S, Y)
+    p = np.stack([expit(S), expit(S)], axis=1)
+    with pytest.raises(mc.InputError, match="rows that sum to one, but row 0 sums to"):
+        cal.fit(p, Y)
+    with pytest.raises(mc.InputError, match=r"rows that sum to one, but row 1 sums to 1\.8"):
+        cal.fit(p[:, 0], Y).predict_proba([[0.2, 0.8], [0.9, 0.9]])
 
 
 def test_a_score_that_ranks_the_wrong_way_round_warns():

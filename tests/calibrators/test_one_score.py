@@ -138,12 +138,14 @@ def test_a_fit_that_fails_leaves_isotonic_regression_of_one_score_as_it_was() ->
 
 
 @pytest.mark.parametrize("kind", [mc.BinaryMCCT, mc.PlattScaling, mc.VennAbers])
-@pytest.mark.parametrize("names", [[1, 0], ["prob_b", "prob_a"]])
+@pytest.mark.parametrize("names", [[1, 0], ["prob_b", "prob_a"], ["b", "other"]])
 def test_columns_in_another_order_than_the_labels_are_refused(kind, names):
     """Places would count silently: the wrong column would be P(class 1)."""
     pandas = pytest.importorskip("pandas")
     data = mc.data.synthetic(200, 2)
     labels = data.labels if names == [1, 0] else np.array(["a", "b"])[data.labels]
+    with pytest.raises(mc.InputError, match="labels in sorted order"):
+        kind().fit([(pandas.DataFrame(data.values[:, ::-1], columns=names), labels)])  # one block
     with pytest.raises(mc.InputError, match="labels in sorted order"):
         kind().fit(pandas.DataFrame(data.values[:, ::-1], columns=names), labels)
     right = pandas.DataFrame(data.values, columns=names[::-1])

@@ -285,11 +285,13 @@ def test_export_to_torch(run: Run) -> None:
     np.testing.assert_allclose(actual, mc.load("cal.json").predict_proba(TEST.values), atol=1e-6)
 
 
+@pytest.mark.parametrize("columns", [1, 2])  # a file with one score is fitted as two columns
 @pytest.mark.parametrize("context", [{}, {"context": ["a", "b"] * 20}])
-def test_export_of_one_score_per_row(run: Run, context: dict[str, list[str]]) -> None:
+def test_export_of_one_score_per_row(run: Run, context: dict[str, list[str]], columns: int) -> None:
     torch, runtime = pytest.importorskip("torch"), pytest.importorskip("onnxruntime")
     s = np.linspace(-3, 3, 40, dtype=np.float32)
-    cal = mc.BinaryMCCT(input="scores").fit(s, np.sin(7 * s) + s > 0, **context)
+    X = s if columns == 1 else np.stack([0 * s, s], axis=1)
+    cal = mc.BinaryMCCT(input="scores").fit(X, np.sin(7 * s) + s > 0, **context)
     cal.save("cal.json")
     codes = cal.context_.codes(context["context"]).astype(float) if context else None
     run("export", "cal.json", "--to", "onnx", "--ndim", "1", "-o", "cal.onnx")

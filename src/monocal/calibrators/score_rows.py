@@ -31,6 +31,7 @@ from ..inputs.names import classes_of, listing, numbers_of
 from ..inputs.validation import (
     check_choice,
     check_number,
+    check_probability_rows,
     check_some_weight,
     check_weights,
     read_floats,
@@ -139,7 +140,7 @@ class ScoreCalibrator(Calibrator):
     def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, list[Any]]:
         """Values as they came, an array of numpy or torch, and their scores, each (n,) in double precision."""
         self._check_frame(X)
-        values, _ = read_floats(format_of(X).array(X), "X")
+        values, eps = read_floats(format_of(X).array(X), "X")
         if 0 in values.shape:
             what = "0 feature(s)" if values.shape[0] else "0 sample(s)"
             raise InputError(f"X has {what} (shape={tuple(values.shape)}) while a minimum of 1 is required.")
@@ -157,8 +158,14 @@ class ScoreCalibrator(Calibrator):
             scores = [double]
         elif several or width == 1:
             scores = [double[:, j] for j in range(width)]
+        elif self.input == "probabilities":
+            pair = xp.stack([self._checked_score(double[:, j], xp, first_row) for j in (0, 1)], axis=1)
+            check_probability_rows(
+                pair, eps, "X", first_row, "For scores of another kind use input='scores'."
+            )
+            return values, [pair[:, 1]]
         else:
-            scores = [double[:, 1] if self.input == "probabilities" else double[:, 1] - double[:, 0]]
+            scores = [double[:, 1] - double[:, 0]]
         return values, [self._checked_score(score, xp, first_row) for score in scores]
 
     def _checked_score(self, score: Any, xp: Any, first_row: int) -> Any:
@@ -279,11 +286,12 @@ class ScoreCalibrator(Calibrator):
 
     def _check_columns_in_order(self, X: Any, labels: list[Any]) -> None:
         """Columns called after the labels stand in their order: the second is the class whose probability is asked for."""
-        columns = class_names(X) if self.columns == "classes" else None
-        if columns is None or len(columns) != 2:
+        columns = class_names(X) or tuple(getattr(self, "feature_names_in_", ()))
+        if self.columns != "classes" or len(columns) != 2:
             return
         words = [str(int(x)) if not isinstance(x, str) and x == int(x) else str(x) for x in labels]
-        if numbers_of(words, classes_of(columns)) == [1, 0]:
+        first, second = numbers_of(words, classes_of(columns))
+        if first == 1 or second == 0:
             raise InputError(
                 f"X: its columns are called {listing(columns)}, and the labels in sorted order are {listing(words)}. Put the "
                 "columns in that order."

@@ -111,7 +111,7 @@ def _write_torch(model: Calibrator, path: Path, axes: int | str | None) -> None:
     sides = {i: torch.export.Dim(f"axis_{i}", max=2**31) for i in range(ndim) if i != classes}
     shape = [model.n_features_in_ if i == classes else 3 + i for i in range(ndim)]
     if ndim == 1:
-        if shape != [1] or not map_of(model).of_scores:
+        if map_of(model).of_one_score() is None:
             raise InputError("--ndim 1 is for calibrators of one score per row.")
         shape, sides = [3], {0: torch.export.Dim("axis_0", max=2**31)}
     example: tuple[Any, ...] = (torch.rand(shape),)

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -152,6 +152,14 @@ class FittedMap:
     def of_scores(self) -> bool:
         """Whether rows are scores of one event, rather than a number for each class or label."""
         return self.steps[-1].static.get("rows") == "scores"
+
+    def of_one_score(self) -> FittedMap | None:
+        """The map of one score per row, which a map of two columns applies to their difference; None where there is none."""
+        last = self.steps[-1]
+        if last.static.get("rows") == "classes":
+            step = replace(last, static=last.static | {"rows": "scores"})
+            return replace(self, n_classes=1, steps=(*self.steps[:-1], step))
+        return self if self.of_scores and self.n_classes == 1 else None
 
     def width(self, output: str) -> int:
         """Columns of an output: of scores of one event, P of both classes or the log-odds alone."""

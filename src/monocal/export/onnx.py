@@ -92,6 +92,8 @@ def to_onnx(
         if value not in choices:
             raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
     axis = plan.class_axis
+    if ndim == 1:
+        plan = plan.of_one_score() or plan
     if append_to is None:
         model = _alone(plan, output, dtype, axis, _shape(plan, axis, ndim))
     elif ndim is None:

@@ -172,7 +172,7 @@ def _own_code(function: Any) -> Any:
 class CalibratorModule(torch.nn.Module):
     """Calibrated probabilities of logits (..., m), or of probabilities where the calibrator was fitted on those.
 
-    Of a calibrator of one score: P(class 1) of scores (n,), and probabilities of both classes (n, 2) of scores (n, 1).
+    Of `BinaryMCCT`: P(class 1) of scores (n,), and probabilities of both classes (n, 2) of scores (n, 1) or of two columns.
 
     Attributes
     ----------
@@ -214,6 +214,7 @@ class CalibratorModule(torch.nn.Module):
         )
         self._own_functions = bool(fitted.functions)
         self._widths = {output: fitted.width(output) for output in _MODES}
+        self._takes_one_score = fitted.of_one_score() is not None
         self._refresh()
         self.__dict__["forward"] = MethodType(_own_code(CalibratorModule.forward), self)
 
@@ -242,8 +243,14 @@ class CalibratorModule(torch.nn.Module):
             return self._calibrated(logits, context, output)
 
     def _calibrated(self, logits: torch.Tensor, context: torch.Tensor | None, output: str) -> torch.Tensor:
-        if logits.ndim == 1 and self.n_classes < self._widths[PROBABILITIES]:
-            return self._calibrated(logits[:, None], context, output)[:, -1]
+        if logits.ndim == 1 and self._takes_one_score:
+            column = logits[:, None]
+            if self.n_classes == 1:
+                return self._calibrated(column, context, output)[:, -1]
+            # Of two columns the map takes the difference, or the second where they are probabilities.
+            both = torch.cat([torch.zeros_like(column), column], dim=1)
+            both = self._calibrated(both, context, output)
+            return both[:, 1] - both[:, 0] if output == LOGITS else both[:, 1]
         if self.class_axis != -1:
             logits = logits.movedim(self.class_axis, -1)
         shape, dtype = logits.shape, logits.dtype
