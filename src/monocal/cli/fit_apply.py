@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..errors import InputError, wording
-from .options import Kind, Reading, context_for, find_columns, reads
+from .options import Reading, Written, context_for, find_columns, reads
 from .output import (
     CHECK_FAILED,
     check_extension,
@@ -314,7 +314,7 @@ def apply(
     calibrator: Path,
     path: Path,
     out: Path,
-    write_as: Kind = Kind.probabilities,
+    write_as: Written = Written.probabilities,
     context: str | None = None,
     force: bool = False,
     as_json: bool = False,
@@ -330,8 +330,6 @@ def apply(
     from ..io import atomic_path, check_writable
     from ..persistence import load
 
-    if write_as is Kind.percent:
-        raise typer.BadParameter("--as percent is not written: take probabilities.")
     check_writable(out)
     check_not_read(out, path, calibrator, reading.labels_file)
     with atomic_path(out, force=force) as temporary:

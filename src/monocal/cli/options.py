@@ -36,6 +36,13 @@ class Kind(StrEnum):
     percent = "percent"
 
 
+class Written(StrEnum):
+    """What `apply` writes."""
+
+    logits = "logits"
+    probabilities = "probabilities"
+
+
 class Part(StrEnum):
     """Which part of a file that has two."""
 
