@@ -188,6 +188,10 @@ def test_blocks_of_an_array_in_a_file_are_its_rows(tmp_path):
     np.testing.assert_array_equal(np.concatenate(list(blocks)), cal.predict_proba(data.values))
     with pytest.raises(mc.InputError, match="is one array"):
         cal.predict_blocks(data.values)
+    np.save(tmp_path / "s.npy", S)
+    cal = mc.BinaryMCCT().fit(S, Y)
+    blocks = cal.predict_blocks(np.load(tmp_path / "s.npy", mmap_mode="r"))
+    np.testing.assert_array_equal(np.concatenate(list(blocks)), cal.predict_proba(S))
 
 
 def test_blocks_count_the_context_that_no_calibration_row_had():

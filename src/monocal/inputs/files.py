@@ -7,6 +7,7 @@ a function that makes blocks        called once per pass. Blocks are ``(X, y)``,
 
 from __future__ import annotations
 
+import math
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -300,7 +301,7 @@ def is_empty(block: Any) -> bool:
 def _reads(X: Any) -> list[slice]:
     """Slices of rows to read at a time, whole chunks where the array has some."""
     on_device = isinstance(X, GatheredRows) and not on_host(X.array)
-    size = max(1, (GPU_BLOCK if on_device else _READ) // X.shape[1])
+    size = max(1, (GPU_BLOCK if on_device else _READ) // math.prod(X.shape[1:]))
     chunks = getattr(X, "chunks", None)
     if chunks:
         size = max(1, size // chunks[0]) * chunks[0]
