@@ -59,22 +59,26 @@ def map_rows(
 
     With an array ``aligned`` that has as many rows: ``function(rows, aligned)``.
     """
-    blocks = row_slices(rows, size)
 
     def of(block: slice) -> Array:
         return function(rows[block]) if aligned is None else function(rows[block], aligned[block])
 
-    first = of(blocks[0])
+    return map_blocks(of, row_slices(rows, size), serial=is_torch(rows))
+
+
+def map_blocks(function: Callable[[slice], Array], blocks: list[slice], serial: bool = False) -> Array:
+    """``function(block)`` of all blocks of rows, one below the other in one array."""
+    first = function(blocks[0])
     if len(blocks) == 1:
         return first
     xp = array_namespace(first)
-    out = xp.empty((rows.shape[0], *first.shape[1:]), dtype=first.dtype, **device_of(first))
+    out = xp.empty((blocks[-1].stop, *first.shape[1:]), dtype=first.dtype, **device_of(first))
     out[blocks[0]] = first
 
     def one(block: slice) -> None:
-        out[block] = of(block)
+        out[block] = function(block)
 
-    parallel_map(one, blocks[1:], serial=is_torch(rows))
+    parallel_map(one, blocks[1:], serial)
     return out
 
 

@@ -35,7 +35,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 # Probabilities this far from 0 and 1 have log-odds within 16.
 _ORDINARY = 2e-7
 # Rows of numpy that are computed at a time; more than the second number go through a table of the knots, of so many bins.
-_BLOCK, _FEW, _BINS = 1 << 16, 4096, 1024
+BLOCK, _FEW, _BINS = 1 << 16, 4096, 1024
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def evaluate(score: Any, parameters: ScoreMap, xp: Any) -> Any:
     if type(score) is not np.ndarray or len(score) <= _FEW:
         return apply(score, parameters, xp)
     locate = _table(parameters.knots)
-    return map_rows(lambda part: apply(part, parameters, np, locate), score, _BLOCK)
+    return map_rows(lambda part: apply(part, parameters, np, locate), score, BLOCK)
 
 
 def _table(knots: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
@@ -136,11 +136,6 @@ def _table(knots: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
         return piece
 
     return locate
-
-
-def probability(f: Any, xp: Any) -> Any:
-    """`expit`, of many log-odds of numpy in parts."""
-    return map_rows(lambda part: expit(part, np), f, _BLOCK) if type(f) is np.ndarray else expit(f, xp)
 
 
 def export_step(

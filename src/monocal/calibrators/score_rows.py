@@ -37,9 +37,10 @@ from ..inputs.validation import (
     read_floats,
     warn_of_probabilities,
 )
+from ..parallel import map_blocks, row_slices
 from . import state
 from .base import Calibrator
-from .binary_map import log_odds, probability
+from .binary_map import BLOCK, expit, log_odds
 
 # Rows that are looked at one by one; beyond, cells of equal weight stand for them, so many for each class and each block.
 EXACT_ROWS, _CELLS = 8192, 2048
@@ -430,12 +431,16 @@ class ScoreCalibrator(Calibrator):
             )
         check_context_rows(codes, len(values), first_row)
         xp = array_namespace(values)
-        with np.errstate(over="ignore", under="ignore"):
-            f = self._log_odds(scores, xp)
-        if codes is not None:
-            factor, added = (xp.asarray(x, **device_of(f)) for x in self._effects(codes))
-            f = factor * f + added
-        return self._formed(f, values, method, xp)
+
+        def of(rows: slice) -> Any:
+            with np.errstate(over="ignore", under="ignore"):
+                f = self._log_odds([score[rows] for score in scores], xp)
+            if codes is not None:
+                factor, added = (xp.asarray(x, **device_of(f)) for x in self._effects(codes[rows]))
+                f = factor * f + added
+            return self._formed(f, values[rows], method, xp)
+
+        return map_blocks(of, row_slices(values, BLOCK if isinstance(values, np.ndarray) else len(values)))
 
     def _formed(self, f: Any, values: Any, method: str, xp: Any) -> Any:
         """Log-odds, probabilities or labels in the shape and the type of the values."""
@@ -450,9 +455,9 @@ class ScoreCalibrator(Calibrator):
             if values.ndim == 2 and values.shape[1] == 2 and self.columns == "classes":
                 result = xp.stack([-0.5 * f, 0.5 * f], axis=1)
         elif values.ndim == 1:
-            result = probability(f, xp)
+            result = expit(f, xp)
         else:
-            result = xp.stack([probability(-f, xp), probability(f, xp)], axis=1)
+            result = xp.stack([expit(-f, xp), expit(f, xp)], axis=1)
         with np.errstate(under="ignore", over="ignore"):
             return xp.astype(result, values.dtype, copy=False)
 
