@@ -51,6 +51,9 @@ def test_labels_that_are_not_known_and_names_of_frames():
     assert result.nll[1] == pytest.approx(log_loss(Y[1::2, 1], P[1::2, 1]))
     assert np.isnan(result.nll[4])
     assert np.isfinite(result.macro["nll"])
+    # A missing value of a type of pandas is not known either.
+    nullable = pd.DataFrame(y, columns=NAMES).replace(-1, np.nan).astype("Int64")
+    assert str(mc.metrics.evaluate_labels(pd.DataFrame(P, columns=NAMES), nullable)) == str(result)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,7 @@ def test_labels_that_are_not_known_and_names_of_frames():
         (P, Y[:, :3], {}, "a column for each label"),
         (P, Y + 1, {}, "expected 0, 1"),
         (P * 2, Y, {}, "between 0 and 1"),
+        (pd.DataFrame(P, columns=NAMES), pd.DataFrame(Y, columns=NAMES[::-1]), {}, "another order"),
         (P, Y, {"names": ["a"]}, "expected 6"),
     ],
 )

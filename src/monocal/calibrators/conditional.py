@@ -47,7 +47,7 @@ from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCali
 from .explanation import Explanation, explain
 from .fit_checks import Finding, warn_if_off, what_is_off
 from .rank_map import RankMap, check_factors
-from .updating import effective_rows
+from .updating import independent_rows
 
 # With more ranks than this, atoms begin at the upper ones, and below them at ranks that lie apart by a ratio.
 _MANY, _EVERY, _RATIO = 4096, 128, 1.04
@@ -196,7 +196,7 @@ class ConditionalMCCT(ConeCalibrator):
             return False
         if (getattr(start, "context_", None) is None) != (context is None):
             return False
-        return effective_rows(y, sample_weight, self.ignore_index) <= start_rows
+        return independent_rows(y, sample_weight, self.ignore_index) <= start_rows
 
     def _fit_rows(self, rows: Rows) -> None:
         check_number(self.n_knots, "n_knots", least=1, most=1000, whole=True)

@@ -20,8 +20,8 @@ from ..arrays import is_dask, to_numpy
 from ..core.map import MapStep
 from ..errors import InputError, warn
 from ..inputs.files import is_blocks
-from ..inputs.formats import class_names, format_of, library_of
-from ..inputs.validation import check_choice, check_number, check_weights, read_floats, read_numbers
+from ..inputs.formats import class_names, format_of
+from ..inputs.validation import check_choice, check_many_labels, check_number, check_weights, read_floats
 from ..parallel import one_blas_thread
 from ..solver import Solution
 from .binary_cone import INTERVALS, LEAST_SLOPE, SHRINKAGE, RampProblem, Score
@@ -251,31 +251,14 @@ def _read_labels(
         raise InputError(
             "requires y to be passed, but the target y is None: give 0, 1 or -1 for every label."
         )
-    own = class_names(y)
-    if names is not None and own is not None and own != names and set(own) == set(names):
-        raise InputError("y has the columns of X in another order: use y[X.columns].")
-    if library_of(y) == "pandas":  # types of columns that have a missing value of their own
-        y = y.astype(object).where(y.notna(), np.nan)
-    labels = to_numpy(read_numbers(y, "y", "0, 1, or -1 or NaN where it is not known")).astype(np.float64)
-    if labels.shape != shape:
-        raise InputError(
-            f"y has shape {labels.shape} and X has shape {tuple(shape)}: expected an entry for each score, 0, 1, or -1 "
-            "where it is not known."
-        )
-    labelled = ~np.isnan(labels) & (labels != -1)
-    bad = labelled & (labels != 0) & (labels != 1)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise InputError(
-            f"y: expected 0, 1, or -1 or NaN where it is not known, but row {row} of label {column} is {labels[row, column]:g}."
-        )
+    labels, known = check_many_labels(y, shape, names)
     weight = check_weights(sample_weight, labels)
-    weight = labelled * (1.0 if weight is None else weight[:, None])
+    weight = known * (1.0 if weight is None else weight[:, None])
     if not weight.any():
         raise InputError(
             "y: no entry of a row that counts is 0 or 1, so that there is nothing to learn from."
         )
-    return np.where(labelled, labels, 0.0), weight
+    return labels, weight
 
 
 def _rows_of_label(

@@ -87,8 +87,11 @@ def _probabilities(start: Any, X: Any, context: Any) -> np.ndarray:
     return np.asarray(to_numpy(old.predict_proba(X, **keywords)), dtype=np.float64)
 
 
-def effective_rows(y: Any, sample_weight: Any, ignore_index: int | None) -> float:
-    """How many rows of weight 1 labels of any shape amount to, ``(sum w)^2 / sum w^2``; ignored ones are none."""
+def independent_rows(y: Any, sample_weight: Any, ignore_index: int | None) -> float:
+    """How many rows labels of any shape amount to, where one of weight 1/k is a part of a row; ignored ones are none.
+
+    ``(sum w)^2 / sum w max(w, 1)``, see `calibrated_rows.squared`.
+    """
     labels = np.ravel(np.asarray(to_numpy(y)))
     weight = (
         np.ones(len(labels)) if sample_weight is None else np.ravel(to_numpy(sample_weight)).astype(float)

@@ -28,7 +28,7 @@ from ..arrays import (
 )
 from ..errors import InputError, InputTypeError, option, warn
 from ..parallel import available_threads, parallel_sum, row_slices
-from .formats import as_array
+from .formats import as_array, class_names, library_of
 
 
 class CheckedMatrix(NamedTuple):
@@ -291,6 +291,35 @@ def _refuse_words(y: Any, name: str, rows: str, m: int) -> None:
             f"called. Give {rows} as a frame whose columns have the names of the classes, or number them in the order of the "
             "columns."
         ) from None
+
+
+def check_many_labels(
+    y: Any, shape: tuple[int, ...], columns: tuple[str, ...] | None, name: str = "y", rows: str = "X"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels 0 and 1 (n, L) in double precision, and which entries are known; -1 and NaN are not, and 0 in the result.
+
+    ``columns`` are the names of the labels in ``rows``, whose ``shape`` is this.
+    """
+    own = class_names(y)
+    if None not in (columns, own) and own != columns and set(own or ()) == set(columns or ()):
+        raise InputError(f"{name} has the columns of {rows} in another order: use {name}[{rows}.columns].")
+    if library_of(y) == "pandas":  # types of columns that have a missing value of their own
+        y = y.astype(object).where(y.notna(), np.nan)
+    labels = to_numpy(read_numbers(y, name, "0, 1, or -1 or NaN where it is not known")).astype(np.float64)
+    if labels.shape != shape:
+        raise InputError(
+            f"{name} has shape {labels.shape} and {rows} has shape {tuple(shape)}: expected (n, L), a column for each label, "
+            "with an entry for each score: 0, 1, or -1 where it is not known."
+        )
+    known = ~np.isnan(labels) & (labels != -1)
+    bad = known & (labels != 0) & (labels != 1)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise InputError(
+            f"{name}: expected 0, 1, or -1 or NaN where it is not known, but row {row} of label {column} is "
+            f"{labels[row, column]:g}."
+        )
+    return np.where(known, labels, 0.0), known
 
 
 def check_label_available(

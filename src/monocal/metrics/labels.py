@@ -25,7 +25,7 @@ from ..arrays import to_numpy
 from ..core.contingency import chi_squared
 from ..errors import InputError
 from ..inputs.formats import class_names
-from ..inputs.validation import read_numbers
+from ..inputs.validation import check_many_labels, read_numbers
 from .chance import ece_by_chance
 from .units import percent, probability
 
@@ -165,20 +165,14 @@ def evaluate_labels(
     >>> round(result.macro["nll"], 1), result.verdict
     (0.5, 'None of 3 labels is off beyond chance.')
     """
-    p, y = (
-        to_numpy(read_numbers(x, name, "one number for each label")).astype(np.float64)
-        for x, name in ((probs, "probs"), (labels, "labels"))
-    )
-    if p.ndim != 2 or p.shape != y.shape or not p.size:
-        raise InputError(
-            f"probs has shape {p.shape} and labels {y.shape}: expected (n, L), a column for each label."
-        )
-    present = ~np.isnan(y) & (y != -1)
-    if not np.isin(y[present], (0, 1)).all():
-        raise InputError("labels: expected 0, 1, or -1 or NaN where it is not known.")
+    p = to_numpy(read_numbers(probs, "probs", "one number for each label")).astype(np.float64)
+    if p.ndim != 2 or not p.size:
+        raise InputError(f"probs has shape {p.shape}: expected (n, L), a column for each label.")
     if not ((p >= 0) & (p <= 1)).all():
         raise InputError("probs: expected probabilities, between 0 and 1.")
-    columns = class_names(probs) or tuple(map(str, range(p.shape[1]))) if names is None else names
+    own = class_names(probs)
+    y, present = check_many_labels(labels, p.shape, own, "labels", "probs")
+    columns = own or tuple(map(str, range(p.shape[1]))) if names is None else names
     if len(columns) != p.shape[1]:
         raise InputError(f"names: expected {p.shape[1]}, one for each label, but got {len(columns)}.")
     rng = np.random.default_rng(random_state)
