@@ -235,11 +235,13 @@ def fit_second_stage(
             rows = rows.scaled(scales.of_rows(values))
         column_scales.append(scales)
     values = np.stack([rows.log_odds(), *numbers.values()], axis=1)
-    level = level_for(rows, max(len(columns), 1))
-    used = [
-        0,
-        *(k for k, x in enumerate(numbers.values(), 1) if _p_value(rows, x, n_knots, prior_share) <= level),
-    ]
+    used = [0]
+    if numbers:  # those with which scales change by more than chance: the scales of their quantiles as groups
+        level, moments = level_for(rows, len(columns)), rows.moments(1.0, prior_share)
+        for k, x in enumerate(numbers.values(), 1):
+            groups = _quantile_groups(x, rows.weight, n_knots)
+            if spread_of_groups(rows.weight, moments, *groups)[1] <= level:
+                used.append(k)
     ramps = choose_ramps(values[:, used], rows.weight, n_knots)
     factors = RampFactors(
         ("log_odds", *(columns[i].name for i in numbers)),
@@ -320,12 +322,17 @@ def group_scales(
     if not len(rows):
         return GroupScales(scales, 0.0, 1.0, counts, 0.0, 0.0)
     rows = rows.scaled(_common_scale(rows, prior_share))
-    variance, p_value = spread_of_groups(rows, group, n_groups, prior_share)
+    moments = rows.moments(1.0, prior_share)
+    variance, p_value = spread_of_groups(rows.weight, moments, group, n_groups)
     level = level_for(rows, n_columns)
     variance = max(variance if p_value <= level else 0.0, least_variance)
     if variance == 0.0:
         return GroupScales(scales, 0.0, p_value, counts, 0.0, level)
-    weight = _effective_weight(rows, group, n_groups, prior_share)
+    # Weights under which the curvature of a group is the variance of its slope, as it is for weights of 1.
+    plain, square = (
+        np.bincount(group, w * moments[1], n_groups) for w in (rows.weight, squared(rows.weight))
+    )
+    weight = rows.weight * np.divide(plain, square, out=np.ones(n_groups), where=square > 0)[group]
     total = float(weight.sum())
     residual = np.inf
     for _ in range(_MOST_STEPS):
@@ -345,26 +352,27 @@ def group_scales(
 
 def level_for(rows: CalibratedRows, n_columns: int) -> float:
     """The p-value at which groups count as different; smaller where errors are few, which a scale would fit one by one."""
-    weight = rows.weight[~rows.right]
+    weight = rows.weight[rows.label_place > 0]
     errors = float(weight.sum() ** 2 / squared(weight).sum()) if weight.any() else 0.0
     return _LEVEL / n_columns * min(1.0, errors / _FEW_ERRORS) ** 3
 
 
-def _p_value(rows: CalibratedRows, values: np.ndarray, n_knots: int, prior_share: float) -> float:
-    """How often chance alone makes scales change as much with a number: those of its quantiles as groups."""
+def _quantile_groups(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[np.ndarray, int]:
+    """Rows by the quantiles of a number, (n,), and how many groups these are."""
     levels = np.linspace(0.0, 1.0, n_knots + 2)
-    edges = np.unique(np.quantile(values, levels, weights=rows.weight, method="inverted_cdf"))
+    edges = np.unique(np.quantile(values, levels, weights=weight, method="inverted_cdf"))
     # A group begins at each edge but the lowest, so that few different values are groups of their own.
-    group = np.searchsorted(edges[1:], values, side="right")
-    return spread_of_groups(rows, group, len(edges), prior_share)[1]
+    return np.searchsorted(edges[1:], values, side="right"), len(edges)
 
 
 def spread_of_groups(
-    rows: CalibratedRows, group: np.ndarray, n_groups: int, prior_share: float
+    w: np.ndarray, moments: tuple[np.ndarray, np.ndarray], group: np.ndarray, n_groups: int
 ) -> tuple[float, float]:
-    """The most likely variance of the groups' scales, and the p-value of none; 0 and 1 where fewer than two groups count."""
-    slopes, curvatures = rows.moments(1.0, prior_share)
-    w, w2 = rows.weight, squared(rows.weight)
+    """The most likely variance of the groups' scales, and the p-value of none; 0 and 1 where fewer than two groups count.
+
+    From weights, slopes and curvatures of rows (n,) at the scale 1.
+    """
+    (slopes, curvatures), w2 = moments, squared(w)
     noise = w2 * curvatures
     slope, curvature, squares = (np.bincount(group, x, n_groups) for x in (w * slopes, w * curvatures, noise))
     informative = curvature > _NOTHING
@@ -388,17 +396,6 @@ def spread_of_groups(
 
     best = minimize_scalar(loss, bounds=(np.log(_LEAST), np.log(_LARGEST)), method="bounded")
     return (float(np.exp(best.x)) if best.fun < 0 else 0.0), p_value
-
-
-def _effective_weight(
-    rows: CalibratedRows, group: np.ndarray, n_groups: int, prior_share: float
-) -> np.ndarray:
-    """Weights (n,) under which the curvature of a group is the variance of its slope, as it is for weights of 1."""
-    curvature = rows.moments(1.0, prior_share)[1]
-    plain, square = (np.bincount(group, w * curvature, n_groups) for w in (rows.weight, squared(rows.weight)))
-    factor = np.divide(plain, square, out=np.ones(n_groups), where=square > 0)
-    effective: np.ndarray = rows.weight * factor[group]
-    return effective
 
 
 def _common_scale(rows: CalibratedRows, prior_share: float) -> float:

@@ -64,6 +64,7 @@ class CalibratedRows:
     prior_top: Array  # (n,), their probability of the top
     n_top: np.ndarray  # (n,), classes that share the top
     weight: np.ndarray  # (n,)
+    label_place: np.ndarray  # (n,): 0 where the label is on top, 1 where it is ranked second, else 2
     top_class: np.ndarray  # (n,)
     context: np.ndarray  # (n, C)
 
@@ -108,16 +109,6 @@ class CalibratedRows:
     def _each(self, scale: np.ndarray | float) -> Array:
         """Scales (n or 1, 1) in the library of the depths."""
         return like(np.reshape(np.asarray(scale, dtype=np.float64), (-1, 1)), self.depth)
-
-    @property
-    def right(self) -> np.ndarray:
-        """Whether the label is on top, (n,)."""
-        return to_numpy(self.label_depth == 0)
-
-    @property
-    def second_right(self) -> np.ndarray:
-        """Whether the label is the class ranked second, (n,)."""
-        return to_numpy((self.label_depth == self.depth[:, -2]) & (self.label_depth > 0))
 
     def moments(self, scale: np.ndarray | float, prior_share: float) -> tuple[np.ndarray, np.ndarray]:
         """Slope and curvature of each row's negative log-likelihood in its scale, (n,) each.
@@ -233,15 +224,18 @@ def _summarised(block: Block, rows: Truncated) -> CalibratedRows:
         has_rest = (mass > 0) & (mean < _NOTHING)
         count = xp.where(has_rest, mass * xp.exp(xp.where(has_rest, mean, none)), none)
     n = block.n_rows
+    depth, label = (clip_(x, 0.0, np.inf) + 0.0 for x in (depth, rows.label))
+    on_top, second = to_numpy(label == 0), to_numpy(label == depth[:, -2])
     return CalibratedRows(
-        clip_(depth, 0.0, np.inf) + 0.0,
+        depth,
         xp.where(has_rest, xp.clip(mean, min=0.0), none),
         count,
-        clip_(rows.label, 0.0, np.inf) + 0.0,
+        label,
         clip_(rows.prior_depth, 0.0, np.inf) + 0.0,
         rows.prior_top,
         rows.n_top,
         to_numpy(block.weight).astype(np.float64),
+        np.where(on_top, 0, np.where(second, 1, 2)),
         np.full(n, -1) if block.top_class is None else block.top_class,
         np.zeros((n, 0)) if block.context is None else block.context,
     )

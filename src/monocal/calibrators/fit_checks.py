@@ -68,21 +68,29 @@ class Finding:
 
 @dataclass(frozen=True)
 class LowRows:
-    """The least confident rows of each class, for one share: sums by class (m,) of weights, of those right, of second ones."""
+    """The least confident rows of each class, for each of `SHARES`: sums by share and class, (4, m), and who is among them."""
 
     rows: np.ndarray
-    total: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
+    total: np.ndarray  # of weights
+    first: np.ndarray  # of those that are right
+    second: np.ndarray  # of those whose second class is the label
+    squares: np.ndarray  # of what rows add to a variance
     highest: np.ndarray  # confidence
-    squares: np.ndarray  # of weights
-    members: np.ndarray  # (n,) bool
+    members: np.ndarray  # (4, n) bool
 
-    def tail(self, share: float = 0.5) -> np.ndarray:
-        """Probability (m,) that the second is right as often, if it is in ``share`` of the rows where one of the two is."""
+    def tails(self, share: float) -> np.ndarray:
+        """`second_by_chance`, (4, m)."""
         scale = self.total / np.maximum(self.squares, 1e-300)
-        k, n = scale * self.second, scale * (self.first + self.second)
-        return np.where(k > 0, betainc(np.maximum(k, 1e-300), n - k + 1.0, share), 1.0)
+        return second_by_chance(self.first, self.second, scale, share)
+
+
+def second_by_chance(first: np.ndarray, second: np.ndarray, scale: np.ndarray, share: float) -> np.ndarray:
+    """Probability that the second class is right as often, if it is in ``share`` of the rows where one of the two is.
+
+    ``P(Binomial(n, share) >= k)`` for ``k`` of ``n``: the sums of weights of both times ``scale``, rows of weight 1 in a unit.
+    """
+    k, n = scale * second, scale * (first + second)
+    return np.where(k > 0, betainc(np.maximum(k, 1e-300), n - k + 1.0, share), 1.0)
 
 
 def least_confident(
@@ -93,9 +101,9 @@ def least_confident(
     weight: np.ndarray,
     square: np.ndarray,
     m: int,
-) -> list[LowRows]:
-    """For each of `SHARES`, the least confident rows of every class; ``first`` and ``second`` (n,) say which one is the label,
-    ``square`` (n,) what a row adds to a variance."""
+) -> LowRows:
+    """The least confident rows of every class; ``first`` and ``second`` (n,) say which one is the label, ``square`` (n,) what a
+    row adds to a variance."""
     order = np.lexsort((confidence, top))
     count = np.bincount(top, minlength=m)
     place = np.empty(len(top), dtype=np.intp)
@@ -103,19 +111,16 @@ def least_confident(
     parts = []
     for share in SHARES:
         low = place < share * count[top]
-        w, g = np.where(low, weight, 0.0), top
-        highest = np.zeros(m)
-        np.maximum.at(highest, g[low], confidence[low])
-        rows, total, firsts, seconds, squares = (
-            np.bincount(g, x, m) for x in (low, w, w * first, w * second, low * square)
-        )
-        parts.append(LowRows(rows, total, firsts, seconds, highest, squares, low))
-    return parts
+        w, highest = np.where(low, weight, 0.0), np.zeros(m)
+        np.maximum.at(highest, top[low], confidence[low])
+        sums = (np.bincount(top, x, m) for x in (low, w, w * first, w * second, low * square))
+        parts.append((*sums, highest, low))
+    return LowRows(*(np.stack(part) for part in zip(*parts, strict=True)))
 
 
 def what_is_off(rows: CalibratedRows, odds: np.ndarray, n_classes: int, *, by_class: bool) -> Finding | None:
     """What is wrong after a fit, by the final log-odds (n,) of the tops; without ``by_class``, of the rate alone."""
-    p, right = expit(odds), rows.right
+    p, right = expit(odds), rows.label_place == 0
     off = _off_class(rows, p, right, n_classes) if by_class else None
     if off is not None or n_classes != 2:
         return off
@@ -173,16 +178,16 @@ def _off_class(rows: CalibratedRows, p: np.ndarray, right: np.ndarray, n_classes
         rate, mean = 100 * correct[j] / total[j], 100 * sure[j] / total[j]
         where = f"the {int(count[j])} rows that predict class {j} are right {rate:.1f} % of the time"
         return Finding.of(f"{where} at a mean confidence of {mean:.1f} %", n_classes)
-    parts = least_confident(g, p, right, rows.second_right, w, squared(w), n_classes)
-    tails = np.stack([part.tail(_CLEAR) for part in parts])
-    i, j = (int(x) for x in np.unravel_index(np.argmin(tails), tails.shape))
-    if tails[i, j] > _LEVEL / (len(SHARES) * n_present):
+    lows = least_confident(g, p, right, rows.label_place == 1, w, squared(w), n_classes)
+    tails = lows.tails(_CLEAR)
+    worst = np.unravel_index(np.argmin(tails), tails.shape)
+    if tails[worst] > _LEVEL / (len(SHARES) * n_present):
         return None
-    low = parts[i]
-    first, second = 100 * low.first[j] / low.total[j], 100 * low.second[j] / low.total[j]
+    n_rows, j = int(lows.rows[worst]), int(worst[1])
+    first, second = (100 * x[worst] / lows.total[worst] for x in (lows.first, lows.second))
     sentence = (
-        f"the {int(low.rows[j])} least confident rows that predict class {j} are right {first:.1f} % of the time, and the class "
-        f"ranked second {second:.1f} %"
+        f"the {n_rows} least confident rows that predict class {j} are right {first:.1f} % of the time, and the class ranked "
+        f"second {second:.1f} %"
     )
     return Finding.of(sentence, n_classes)
 

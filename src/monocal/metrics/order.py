@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, softmax
+from scipy.special import softmax
 from scipy.stats import false_discovery_control, norm
 
 from ..arrays import to_numpy, widened
-from ..calibrators.fit_checks import SHARES, least_confident
+from ..calibrators.fit_checks import SHARES, least_confident, second_by_chance
 from ..errors import InputError
 from ..inputs.layout import Flat, Layout
 from ..inputs.validation import check_choice, check_logits, check_some_weight
@@ -356,12 +356,11 @@ def find_obstacles(rows: Outcomes, names: Sequence[str], alpha: float) -> tuple[
     classes = np.flatnonzero(count)
     # Unequal weights tell as much as fewer equal ones.
     scale = weight[classes] / square[classes]
-    k, n = scale * largest[classes], scale * (largest[classes] + right[classes])
-    tail = np.where(k > 0, betainc(np.maximum(k, 1e-300), n - k + 1, 0.5), 1.0)  # P(Binomial(n, 1/2) >= k)
+    tail = second_by_chance(right[classes], largest[classes], scale, 0.5)
     whole = np.where(largest[classes] > right[classes], np.minimum(1.0, (m - 1) * tail), 1.0)
     first, second = (rows.label_rank == rank for rank in (0, 1))
     lows = least_confident(rows.predicted, rows.confidence, first, second, rows.weight, rows.weight**2, m)
-    tails = np.stack([low.tail()[classes] for low in lows])
+    tails = lows.tails(0.5)[:, classes]
     p = np.minimum(1.0, 2.0 * np.minimum(whole, len(SHARES) * tails.min(axis=0)))
     remedy = "BinaryMCCT" if m == 2 else "StructuredMCCT"
     p = np.minimum(1.0, 2.0 * false_discovery_control(p))
@@ -372,11 +371,11 @@ def find_obstacles(rows: Outcomes, names: Sequence[str], alpha: float) -> tuple[
             shares = float(right[j] / weight[j]), float(largest[j] / weight[j])
             truth, n_rows, at_most = int(rival[j]), int(count[j]), 1.0
         else:
-            low = lows[int(np.argmin(tails[:, i]))]
-            of_second = low.members & (rows.predicted == j) & second
+            low = int(np.argmin(tails[:, i])), j
+            of_second = lows.members[low[0]] & (rows.predicted == j) & second
             truth = int(np.argmax(np.bincount(rows.labels[of_second], rows.weight[of_second])))
-            shares = float(low.first[j] / low.total[j]), float(low.second[j] / low.total[j])
-            n_rows, at_most = int(low.rows[j]), min(float(low.highest[j]), 1.0)
+            shares = float(lows.first[low] / lows.total[low]), float(lows.second[low] / lows.total[low])
+            n_rows, at_most = int(lows.rows[low]), min(float(lows.highest[low]), 1.0)
         obstacles.append(Obstacle(names[j], names[truth], n_rows, *shares, float(p[i]), at_most, remedy))
     rare = _named_too_rarely(rows, names, alpha, remedy)
     if rare and rare.predicted not in {one.predicted for one in obstacles}:
