@@ -215,3 +215,17 @@ def test_a_column_of_lists_holds_the_scores_of_a_row():
     for X in (series, pandas.DataFrame({"scores": series})):
         result = mc.BinaryMCCT().fit(X, data.labels).predict_proba(X)
         np.testing.assert_array_equal(np.stack(list(result.squeeze())), expected)
+
+
+@pytest.mark.parametrize("kind", [mc.BinaryMCCT, mc.MCCT])
+def test_blocks_of_a_fit_have_their_columns_in_one_order(kind):
+    pandas = pytest.importorskip("pandas")
+    data = mc.data.synthetic(200, 2)
+    frame = pandas.DataFrame(data.values, columns=["cat", "dog"])
+    halves = slice(100), slice(100, 200)
+    kind().fit(lambda: ((frame[half], data.labels[half]) for half in halves))
+    other = frame[["dog", "cat"]]
+    with pytest.raises(ValueError, match="order"):
+        kind().fit(
+            lambda: ((X[half], data.labels[half]) for X, half in zip((frame, other), halves, strict=True))
+        )

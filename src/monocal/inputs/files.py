@@ -20,9 +20,9 @@ from ..arrays import array_namespace, device_of, is_torch, on_host, to_numpy
 from ..errors import InputError
 from ..parallel import GPU_BLOCK, row_slices
 from .context import ContextReader, find_context
-from .formats import library_of
+from .formats import class_names, library_of
 from .layout import ROWS, GatheredRows, Layout
-from .names import by_column
+from .names import by_column, listing
 from .reader import Checked, Reader, RowMap, StreamSource
 from .validation import check_some_weight
 
@@ -222,6 +222,7 @@ class BlockLogits(_Parts):
                 "X is an iterator, which can be read only once, and a fit reads its rows several times. Pass the function that "
                 "makes it, for instance  fit(lambda: read_blocks(path))."
             )
+        names = None
         for number, block in enumerate(blocks):
             if not _is_block(block) or len(block) not in (2, 3, 4):
                 raise InputError(
@@ -231,6 +232,13 @@ class BlockLogits(_Parts):
             X, y, weight, context = (*block, None, None)[:4]
             if len(block) == 3 and find_context([weight]) is not None:  # a table is no weights
                 weight, context = None, weight
+            own = class_names(X, self.layout.class_axis)
+            if names and own and own != names:
+                raise InputError(
+                    f"X: the columns of block {number} are {listing(own)}, and those of a block before it {listing(names)}. Put "
+                    "them in one order."
+                )
+            names = names or own
             y = by_column(y, X, self.layout.class_axis, self.layout.ignore_index)
             if not self.layout.is_plain(X):
                 flat = self.layout.flat(X)
