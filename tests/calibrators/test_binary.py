@@ -451,6 +451,7 @@ def test_twenty_rows_and_two():
         (S, np.ones(len(S), int), {}, "One class alone says nothing"),
         (S, Y, {"sample_weight": Y.astype(float)}, "One class alone"),
         (S, np.arange(len(S)) % 3, {}, "3 classes"),
+        (S, np.eye(2)[Y], {}, r"one label for each row. For one-hot labels pass y.argmax\(axis=1\)"),
         (np.append(S[1:], np.nan), Y, {}, f"contains NaN: first in row {len(S) - 1}"),
         (np.append(S[1:], np.inf), Y, {}, f"contains infinity: first in row {len(S) - 1}"),
         (np.zeros((5, 3)), [0, 1, 0, 1, 1], {}, "one score per row"),

@@ -35,6 +35,11 @@ def test_labels_of_any_type(problem, names):
     assert model.score(X, names[y]) > 0.5
 
 
+def test_no_rows_are_refused():
+    with pytest.raises(mc.InputError, match=r"X has 0 sample\(s\)"):
+        mc.CalibratedClassifier(LogisticRegression()).fit(np.zeros((0, 3)), np.zeros(0, int))
+
+
 class NumbersOnly(ClassifierMixin, BaseEstimator):
     """Takes no labels but 0..k-1 with none left out, as XGBClassifier does."""
 

@@ -199,6 +199,10 @@ class ScoreCalibrator(Calibrator):
                 DataConversionWarning,
             )
             labels = labels[:, 0]
+        if labels.ndim == 2 and len(labels) == n_rows:
+            raise InputError(
+                f"y has shape {labels.shape}: expected one label for each row. For one-hot labels pass y.argmax(axis=1)."
+            )
         if labels.ndim != 1 or len(labels) != n_rows:
             raise InputError(
                 f"y has shape {labels.shape} and X has {n_rows} rows: expected one label for each, found input variables with "

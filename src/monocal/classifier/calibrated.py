@@ -189,6 +189,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             y = column_or_1d(y, warn=True)
         else:
             y = matrix
+        if not len(y):
+            raise InputError("X has 0 sample(s) while a minimum of 1 is required.")
         weight = check_weights(sample_weight, y.reshape(len(y), -1))
         if context is not None:
             check_consistent_length(X, context)
