@@ -255,7 +255,7 @@ def test_labels_shifted_by_one_are_warned_of(run: Run) -> None:
         ({"logits": np.full((3, 3), -np.inf), "labels": LABELS[:3]}, "-m ts"),
     ],
 )
-def test_messages_speak_of_the_file(run: Run, arrays: dict[str, Any], arguments: str) -> None:
+def test_messages_name_the_file(run: Run, arrays: dict[str, Any], arguments: str) -> None:
     np.savez("a.npz", **arrays)
     result = run("fit", "a.npz", "-o", "cal.json", *arguments.split(), code=1)
     error = next(line for line in result.stderr.splitlines() if line.startswith("error: "))

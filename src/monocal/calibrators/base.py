@@ -188,9 +188,9 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             True classes, 0..m-1; or their names, where X is a frame whose columns are called so. Columns called by whole numbers
             other than 0..m-1 in order are such names: label 2 is the column called 2.
         sample_weight : array-like of shape (n,), optional
-            A row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than the number of rows
-            therefore mean less data, and more shrinkage. Whether classes or categories differ is judged by the effective number
-            of rows, ``(sum w)^2 / sum w^2``.
+            In the sums of the fit a row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than
+            the number of rows therefore mean less data, and more shrinkage. Tests of whether classes or categories differ use
+            the effective number of rows, ``(sum w)^2 / sum w^2``, so there a row of weight 2 is weaker evidence than two rows.
         context : array-like of shape (n,) or (n, C), optional
             Properties of each row apart from its logits, which must be there when predicting, too: a subject, a group, a camera,
             a position, the norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are

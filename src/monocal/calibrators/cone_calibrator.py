@@ -79,7 +79,7 @@ class ConeCalibrator(Calibrator):
 
     @abstractmethod
     def _fit_rows(self, rows: Rows) -> None:
-        """Learn from prepared rows; set `rank_map_` and what else there is to tell."""
+        """Learn from prepared rows; set `rank_map_` and the other fitted attributes."""
 
     def _preparation(self) -> dict[str, Any]:
         """What rows must be prepared with: keywords of `Engine.prepare`."""

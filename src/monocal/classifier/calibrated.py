@@ -100,7 +100,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         The classes; with many labels the numbers of the columns.
     encoded_ : bool
         Whether the estimator refused the labels as they are and was given their places 0..m-1 in ``classes_``, as
-        XGBClassifier must be. `predict` speaks the labels all the same; ``estimator_.predict`` gives places.
+        XGBClassifier must be. `predict` returns the original labels; ``estimator_.predict`` returns places.
     n_features_in_, feature_names_in_
         Those of the estimator, where it has them.
 

@@ -15,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from .. import __version__
 from ..errors import InputError, MissingExtraError, with_wording
 from . import compare_report, fit_apply, judge, monitor, ship
-from .output import in_words, one_line, say, speak_of
+from .output import in_words, one_line, say, set_message_file
 
 # Codes of errors where 1 means something else.
 _CODES = {"check": 2}
@@ -114,7 +114,7 @@ class Commands(TyperGroup):
     """Runs a command; whatever goes wrong ends in one sentence on stderr and a code."""
 
     def invoke(self, ctx: Any) -> Any:
-        speak_of(None)
+        set_message_file(None)
         with warnings.catch_warnings(), with_wording(_IN_COMMANDS):
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)

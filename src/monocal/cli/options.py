@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import FileError, InputError, warn, wording
-from .output import note, speak_of
+from .output import note, set_message_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -250,7 +250,7 @@ class Reading:
         """
         from ..io.read import read_source
 
-        speak_of(path)
+        set_message_file(path)
         source = self.open(path, mmap=mmap)
         options = {one.name: getattr(self, one.name) for one in fields(self)} | how
         del options["separator"], options["decimal"]

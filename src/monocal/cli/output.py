@@ -38,7 +38,7 @@ _WORDS = tuple(
 _PYTHON = re.compile(r"\binput='(\w+)'| \(n_features = \d+\)")
 
 
-def speak_of(path: Path | None) -> None:
+def set_message_file(path: Path | None) -> None:
     """The file that messages are about, from now on."""
     _FILE.set("the data" if path is None else str(path))
 

@@ -47,7 +47,7 @@ MIN_SCALE = 1e-6
 # The plain scale, (scale, factor 0, start 0), is in every dictionary and comes first.
 _PLAIN = 0
 # The solver starts this far from temperature scaling. At that optimum, rounding alone would decide about the first step.
-_BESIDE = 1.01
+_START_FACTOR = 1.01
 # An atom that moves the largest logit by more than this at a unit step does so where classes are hidden by finite numbers (-1e5),
 # which have no probability to move. It is then taken to move the model by so many of its units.
 _HIGH, _UNITS = 1e3, 30.0
@@ -256,7 +256,7 @@ class RankCone:
         """
         scale = min(1.0, 20.0 / max(self.spread[_PLAIN], 1e-300))
         if self.scale is not None:
-            scale = self.scale * _BESIDE
+            scale = self.scale * _START_FACTOR
         c = self.lower.copy()
         c[_PLAIN] = max(scale, MIN_SCALE)
         return c

@@ -128,15 +128,15 @@ class Goal:
     tol: float
     gap_tol: float = np.inf
     _smallest: float = np.inf
-    _in_vain: int = 0
+    _stalled: int = 0
 
     def met(self, here: Iterate) -> bool:
         if here.kkt > self.tol:
             return False
         excess = 0.0 if self.gap_tol == np.inf else here.excess
-        self._in_vain = 0 if excess < 0.5 * self._smallest else self._in_vain + 1
+        self._stalled = 0 if excess < 0.5 * self._smallest else self._stalled + 1
         self._smallest = min(self._smallest, excess)
-        if excess <= self.gap_tol or self._in_vain >= _PATIENCE:
+        if excess <= self.gap_tol or self._stalled >= _PATIENCE:
             return True
         left = max(-here.slope.min(initial=0.0), here.slope[here.active].max(initial=0.0))
         return bool(left <= _REACHED * here.problem.floor.max(initial=0.0))
@@ -211,7 +211,7 @@ class Newton:
                 break
             self.n_iter += 1
             move = self._propose()
-            if move.leap < self.sure and self._has_all():
+            if move.leap < self.sure and self._working_set_complete():
                 return unchecked(self._trial(move, 1.0), self.n_iter, self.history)
             there = self._search(move)
             if there is None:
@@ -249,7 +249,7 @@ class Newton:
         # Those of the working set have their turn in this step.
         free = self.here.slope.copy()
         free[self.here.active] = free[self.here.working] = 0.0
-        candidates = problem.candidates(free, self._n_welcome)
+        candidates = problem.candidates(free, self._max_new_atoms)
         self._step_size = 1.0
         while self._step_size >= SHORTEST:
             trial = self._trial(move, self._step_size)
@@ -268,11 +268,11 @@ class Newton:
         trial[move.working] = np.where(arrived, lower, to)
         return trial
 
-    def _has_all(self) -> bool:
-        """Whether no atom beyond the working set asks to be let in."""
-        asks = self.here.slope < -self.goal.tol
-        asks[self.here.working] = False
-        return not asks.any()
+    def _working_set_complete(self) -> bool:
+        """Whether no atom outside the working set violates its optimality condition."""
+        violates = self.here.slope < -self.goal.tol
+        violates[self.here.working] = False
+        return not violates.any()
 
     def _is_better(self, there: Iterate, move: NewtonStep) -> bool:
         at = move.working
@@ -291,12 +291,14 @@ class Newton:
             self._ridge = max(self._ridge / 10, _RIDGE)
         else:
             self._ridge = min(100 * self._ridge, 1e-2)
-        in_vain = abs(self._step_size * move.slope) <= self._noise and self.here.kkt > 0.9 * self._least_kkt
-        self._idle = self._idle + 1 if in_vain else 0
+        no_progress = (
+            abs(self._step_size * move.slope) <= self._noise and self.here.kkt > 0.9 * self._least_kkt
+        )
+        self._idle = self._idle + 1 if no_progress else 0
         self._least_kkt = min(self._least_kkt, self.here.kkt)
 
     @property
-    def _n_welcome(self) -> int:
+    def _max_new_atoms(self) -> int:
         """How many atoms may join now: the more, the longer it takes. An optimum may have a thousand of them."""
         return self.n_candidates << min(self.n_iter // _LONG, 5)
 
@@ -316,11 +318,11 @@ class TwoPhaseNewton(Newton):
     def _propose(self) -> NewtonStep:
         served = self._leap <= SURE and self.here.kkt <= _GOOD * self._kkt_before
         self._kkt_before = self.here.kkt
-        if not (served and self._has_all()):
+        if not (served and self._working_set_complete()):
             problem, here = self.problem, self.here
             free = here.slope.copy()
             free[here.active] = 0.0
-            working = np.union1d(here.active, problem.candidates(free, self._n_welcome))
+            working = np.union1d(here.active, problem.candidates(free, self._max_new_atoms))
             hessian = problem.hessian(here.coefficients, working)
             self.here = replace(here, working=working, expansion=replace(here.expansion, hessian=hessian))
         move = super()._propose()
