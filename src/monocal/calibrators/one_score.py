@@ -20,6 +20,7 @@ from ..solver import minimize
 from .binary_cone import LogisticCone
 from .binary_map import expit, log_odds, ordered_log
 from .score_rows import ScoreCalibrator
+from .state import expect
 
 # Log-odds of probabilities are cut here where a line is fitted to them: those of 0 and 1 have none.
 _ODDS = 36.0
@@ -56,10 +57,9 @@ class _Linear(ScoreCalibrator):
     def check_state(self) -> None:
         super().check_state()
         n, coef = self._n_coefficients, np.asarray(self.coef_, dtype=np.float64)
-        if coef.shape != (n,) or not np.isfinite([*coef, self.intercept_]).all():
-            raise ValueError(f"coef_ cannot be this: expected {n} finite numbers, and an intercept_")
-        if self.preserves_ranking and (coef < 0).any():
-            raise ValueError("coef_ cannot be negative")
+        right = coef.shape == (n,) and np.isfinite([*coef, self.intercept_]).all()
+        expect(right, "coef_", coef, f"{n} finite numbers, and an intercept_")
+        expect(not self.preserves_ranking or coef >= 0, "coef_", coef, "numbers of at least 0")
 
 
 class PlattScaling(_Linear):
@@ -349,8 +349,6 @@ def _push(corners: list[tuple[float, float]], point: tuple[float, float]) -> Non
 def check_rising(name: str, values: Any, size: int | None = None, strictly: bool = False) -> None:
     """Raise ValueError unless numbers rise; with a ``size``, so many probabilities that do not fall."""
     a = np.asarray(values, dtype=np.float64)
-    right = a.ndim == 1 and len(a) and np.isfinite(a).all() and size in (None, len(a))
-    if not right or not (np.diff(a) > (0.0 if strictly else -1e-12)).all():
-        raise ValueError(f"{name} cannot be this: expected numbers that rise")
-    if size is not None and not ((a >= 0) & (a <= 1)).all():
-        raise ValueError(f"{name} cannot be this: expected probabilities")
+    right: Any = a.ndim == 1 and len(a) and np.isfinite(a).all() and size in (None, len(a))
+    expect(right and np.diff(a) > (0.0 if strictly else -1e-12), name, a, "numbers that rise")
+    expect(size is None or (a >= 0) & (a <= 1), name, a, "probabilities")
