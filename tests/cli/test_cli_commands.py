@@ -393,9 +393,9 @@ def test_two_classes_are_judged_by_the_probability_of_class_1(run: Run, rare: st
 @pytest.mark.parametrize(
     ("name", "kind", "note"),
     [
-        ("platt", mc.PlattScaling, "may change the ranking of the rows"),
-        ("sigmoid", mc.PlattScaling, "may change the ranking of the rows"),
-        ("logistic", mc.PlattScaling, "may change the ranking of the rows"),
+        ("platt", mc.PlattScaling, "keeps the ranking of the rows"),
+        ("sigmoid", mc.PlattScaling, "keeps the ranking of the rows"),
+        ("logistic", mc.PlattScaling, "keeps the ranking of the rows"),
         ("beta", mc.BetaCalibration, "keeps the ranking of the rows"),
         ("venn-abers", mc.VennAbers, "keeps the ranking of the rows"),
         ("isotonic", mc.IsotonicCalibration, "ranking of the rows"),

@@ -97,10 +97,13 @@ class PlattScaling(_Linear):
 
     _variants: ClassVar = {"Platt": {}}
 
-    preserves_ranking = False  # the slope is what the labels say
-
     def __init__(self, *, input: str = "logits"):
         self.input = input
+
+    @property
+    def preserves_ranking(self) -> bool:  # type: ignore[override]  # of a fit, not of the class: the sign of the slope decides
+        """Whether the fitted slope is not negative; False before `fit`."""
+        return bool(np.all(np.asarray(getattr(self, "coef_", -1.0)) >= 0))
 
     def _fit_scores(
         self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None

@@ -509,6 +509,8 @@ def _try(
         warnings.simplefilter("always")
         try:
             judged = work if isinstance(work, Judged) else work()
+            if trial.values.shape[1] == 2:
+                keeps = judged.keeps_ranking  # of Platt scaling only a fit knows
             result = _result(name, keeps, trial, judged.probabilities, n_boot, level, seed)
         except (MissingExtraError, TimeoutError) as error:
             return MethodResult(name, keeps, note=str(error))

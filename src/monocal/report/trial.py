@@ -30,11 +30,12 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Judged:
-    """What a calibrator did to the rows it is judged on: probabilities (n, m), the order of the classes, seconds to fit, and
-    itself, as fitted last."""
+    """What a calibrator did to the rows it is judged on: probabilities (n, m), the order of the classes, whether every fit keeps
+    the ranking of the rows by P(class 1), seconds to fit, and itself, as fitted last."""
 
     probabilities: np.ndarray
     audit: OrderAudit
+    keeps_ranking: bool
     seconds: float
     model: Any
 
@@ -113,7 +114,7 @@ class Trial:
         """
         shape = self.values.shape
         probabilities, scores = np.empty(shape), np.empty(shape, dtype=self.values.dtype)
-        seconds, model = 0.0, calibrator
+        seconds, model, keeps_ranking = 0.0, calibrator, True
         for fit_values, fit_labels, rows in self.folds:
             others = np.setdiff1d(np.arange(shape[0]), rows)
             to_fit, to_apply = (
@@ -125,12 +126,13 @@ class Trial:
                 begin = time.perf_counter()
                 model = clone(calibrator).fit(fit_values, fit_labels, **to_fit)
                 seconds += time.perf_counter() - begin
+            keeps_ranking &= bool(getattr(model, "preserves_ranking", False))
             values = self.values[rows]
             probabilities[rows] = model.predict_proba(values, **to_apply)
             logits = self.kind == "logits"
             scores[rows] = model.transform(values, **to_apply) if logits else probabilities[rows]
         audit = order_audit(self.values, scores, input=self.kind)
-        return Judged(probabilities, audit, seconds / len(self.folds), model)
+        return Judged(probabilities, audit, keeps_ranking, seconds / len(self.folds), model)
 
 
 def _part(context: Any, rows: np.ndarray) -> Any:
