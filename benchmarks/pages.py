@@ -36,14 +36,25 @@ def add_logits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=LOGITS, help="folder of sets of real logits")
 
 
-def write_into(page: str, name: str, text: str) -> None:
-    """Replace the marked part of a page, given relative to the repository."""
+def write_into(page: str, name: str, text: str, keys: int = 0) -> None:
+    """Replace the marked part of a page, given relative to the repository; with ``keys`` of a table only the lines that begin
+    with the same so many cells."""
     path = ROOT / page
     before, mark, rest = path.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
     _, end, after = rest.partition(f"<!-- /{name} -->")
     if not mark or not end:
         raise SystemExit(f"{page} has no part marked {name!r}.")
+    if keys:
+        old = rest.partition(end)[0]
+        new = {_cells(line)[:keys]: line for line in text.strip().splitlines()}
+        text = "\n".join(new.pop(_cells(line)[:keys], line) for line in old.splitlines())
+        if new:
+            raise SystemExit(f"{page} has no line that begins with {' | '.join(next(iter(new)))!r}.")
     path.write_text(before + mark + text.strip() + "\n" + end + after, encoding="utf-8")
+
+
+def _cells(line: str) -> tuple[str, ...]:
+    return tuple(cell.strip() for cell in line.strip().strip("|").split("|"))
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]], words: int = 1) -> str:

@@ -1,6 +1,10 @@
 """Do intervals hold the truth as often as they say, and alarms come as rarely? Simulated predictors whose truth is known.
 
-    python benchmarks/statistics_check.py [--trials 400] [--only coverage two alarms monitor] [--docs]
+    python benchmarks/statistics_check.py [--trials 400] [--only coverage two alarms monitor] [--lines TEXT ...] [--docs]
+
+Every line says how many samples it is of. A line that looks off is measured again with more of them:
+
+    python benchmarks/statistics_check.py --only coverage --lines "calibrated, 2 classes | 60,000" --trials 2000 --docs
 
 Coverage: logits ``z`` are normal, labels are drawn from ``softmax(z)``, and the predictor says ``softmax(s z)``: calibrated at
 ``s = 1``, too sure above, too modest below. "wave" is wrong in both directions: ``s`` goes up and down with the margin of the
@@ -15,7 +19,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -221,18 +226,27 @@ def reject(world: World, n: int, names: list[str], trials: int, boot: int) -> di
     return {name: count / trials for name, count in rejected.items()}
 
 
-def coverage_table(trials: int, boot: int, worlds: list[tuple[World, int]], columns: list[str]) -> str:
+def chosen(cells: list[str], lines: list[str]) -> bool:
+    """Whether a line that begins with these cells is to be measured: all are where no ``lines`` are named."""
+    return not lines or any(text in " | ".join(cells) for text in lines)
+
+
+def coverage_table(
+    trials: int, boot: int, worlds: list[tuple[World, int]], columns: list[str], only: list[str]
+) -> str:
     lines = []
     for world, n in worlds:
+        if not chosen([world.name, f"{n:,}"], only):
+            continue
         # Few rows of a rare class often have no interval.
         number = 3 * trials if world.rare and n <= 200 else max(trials // 4, min(trials, 2_000_000 // n))
         cells = [
-            f"{100 * share:.1f}" if shown == 1 else f"{100 * share:.1f} (shown in {100 * shown:.0f} %)" if shown >= _SELDOM
+            f"{100 * share:.1f}" if shown >= 0.995 else f"{100 * share:.1f} (shown in {100 * shown:.0f} %)" if shown >= _SELDOM
             else "none" for shown, share, _ in cover(world, n, columns, number, boot).values()
         ]  # fmt: skip
-        lines.append([world.name, f"{n:,}", *cells])
+        lines.append([world.name, f"{n:,}", f"{number:,}", *cells])
         print(lines[-1], flush=True)
-    return pages.table(["predictor", "rows", *columns], lines)
+    return pages.table(["predictor", "rows", "samples", *columns], lines)
 
 
 class Alarm(NamedTuple):
@@ -242,7 +256,7 @@ class Alarm(NamedTuple):
     harm: list[float]
 
 
-def errors(n: int, weights: str, trials: int) -> tuple[Alarm, Alarm]:
+def errors(n: int, weights: str, trials: int) -> list[Alarm]:
     """Calibrated predictors: is the ECE called more than chance, or any predicted class off?"""
     alarms = np.zeros(2)
     for trial in range(trials):
@@ -254,35 +268,34 @@ def errors(n: int, weights: str, trials: int) -> tuple[Alarm, Alarm]:
             probs, labels, metrics="ece", groups="predicted", sample_weight=weight, seed=trial
         )
         alarms += floor.more_than_chance, result.groups.off.any()
-    return Alarm(alarms[0] / trials, []), Alarm(alarms[1] / trials, [])
+    return [Alarm(rate, []) for rate in alarms / trials]
 
 
-def noise_column(n: int, weights: str, trials: int, by_class: bool = False) -> Alarm:
-    """Is a column of noise used by the second stage, or the predicted class where classes do not differ?"""
-    alarms, harm = 0, []
+def second_stage(n: int, weights: str, trials: int) -> list[Alarm]:
+    """Is a column of noise used by the second stage, and is the predicted class, where classes do not differ?"""
+    alarms, harm = np.zeros(2), np.empty((2, trials))
     test = mc.data.synthetic(4000, 5, seed=10_000)
     for trial in range(trials):
         rng = np.random.default_rng([trial, n])
         data = mc.data.synthetic(n, 5, seed=trial)
         weight = None if weights == "equal" else draw_weights(weights, data.labels, rng)
         group, other = (rng.integers(0, 5, k).astype(str) for k in (n, 4000))
-        plain = mc.ConditionalMCCT(by_class=False).fit(data.values, data.labels, sample_weight=weight)
+        rows = (data.values, data.labels, weight)
+        plain = mc.ConditionalMCCT(by_class=False).fit(*rows)
         base = mc.metrics.nll(plain.predict_proba(test.values), test.labels)
-        if by_class:
-            cal = mc.ConditionalMCCT().fit(data.values, data.labels, sample_weight=weight)
-            probs, scales = cal.predict_proba(test.values), cal.adjustment_ and cal.adjustment_.class_scales
-        else:
-            cal = mc.ConditionalMCCT(by_class=False).fit(
-                data.values, data.labels, sample_weight=weight, context={"g": group}
-            )
-            probs = cal.predict_proba(test.values, context={"g": other})
-            scales = cal.adjustment_ and cal.adjustment_.column_scales[0]
-        alarms += bool(scales is not None and scales.variance > 0)
-        harm.append(mc.metrics.nll(probs, test.labels) - base)
-    return Alarm(alarms / trials, harm)
+        column = mc.ConditionalMCCT(by_class=False).fit(*rows, context={"g": group})
+        by_class = mc.ConditionalMCCT().fit(*rows)
+        scales = (
+            column.adjustment_ and column.adjustment_.column_scales[0],
+            by_class.adjustment_ and by_class.adjustment_.class_scales,
+        )
+        alarms += [bool(one is not None and one.variance > 0) for one in scales]
+        probs = (column.predict_proba(test.values, context={"g": other}), by_class.predict_proba(test.values))
+        harm[:, trial] = [mc.metrics.nll(one, test.labels) - base for one in probs]
+    return [Alarm(float(rate), list(rise)) for rate, rise in zip(alarms / trials, harm, strict=True)]
 
 
-def label_shift(n: int, weights: str, trials: int) -> Alarm:
+def label_shift(n: int, weights: str, trials: int) -> list[Alarm]:
     """Does `LabelShift.adapt` find a shift of the classes where there is none?"""
     alarms, harm = 0, []
     for trial in range(trials):
@@ -296,10 +309,10 @@ def label_shift(n: int, weights: str, trials: int) -> Alarm:
         cal.adapt(data.values[new])
         alarms += bool(cal.shifted_)
         harm.append(mc.metrics.nll(cal.predict_proba(data.values[new]), data.labels[new]) - before)
-    return Alarm(alarms / trials, harm)
+    return [Alarm(alarms / trials, harm)]
 
 
-def stationary(make: Callable[[], Any], n: int, trials: int, rows: int = 100_000) -> Alarm:
+def stationary(make: Callable[[], Any], n: int, trials: int, rows: int = 100_000) -> list[Alarm]:
     """Does the monitor raise an alarm on a stream like the rows that the calibrator was fitted on?"""
     alarms = 0
     for trial in range(trials):
@@ -308,41 +321,59 @@ def stationary(make: Callable[[], Any], n: int, trials: int, rows: int = 100_000
         stream = [(data.values[n:], data.labels[n:])]
         reference = cal.predict_proba(data.values[:n])
         alarms += bool(mc.monitor(stream, calibrator=cal, reference=reference, window=1000).alarms)
-    return Alarm(alarms / trials, [])
+    return [Alarm(alarms / trials, [])]
 
 
-def alarms_table(trials: int) -> str:
-    few, lines = max(20, trials // 8), []
+class Hypotheses(NamedTuple):
+    """What is true, on how many rows with which weights, the level in per cent, and what rejects it in so many trials."""
 
-    def line(what: str, n: int, weights: str, alarm: Alarm, level: str, made: int) -> None:
-        rise = f"{np.mean(alarm.harm):+.4f} (worst {max(alarm.harm):+.4f})" if alarm.harm else ""
-        lines.append(
-            [what, f"{n:,}", WEIGHTS[weights] or "equal", f"{100 * alarm.rate:.1f}", level, rise, str(made)]
-        )
-        print(lines[-1], flush=True)
+    names: list[str]
+    n: int
+    weights: str
+    level: str
+    measure: Callable[[int], list[Alarm]]
+    trials: int
 
-    for weights in ("equal", "twenty", "lognormal"):
-        for n in (50, 200, 2000, 20_000):
-            made = 3 * trials if n < 20_000 else 2 * trials
-            floor, off = errors(n, weights, made)
-            line("ECE above its floor, calibrated", n, weights, floor, "5", made)
-            line("a predicted class off, calibrated", n, weights, off, "5", made)
+
+def hypotheses(trials: int) -> list[Hypotheses]:
+    truths = []
+    names = ["ECE above its floor, calibrated", "a predicted class off, calibrated"]
+    for weights, n in product(("equal", "twenty", "lognormal"), (50, 200, 2000, 20_000)):
+        number = 3 * trials if n < 20_000 else 2 * trials
+        truths.append(Hypotheses(names, n, weights, "5", partial(errors, n, weights), number))
+    names = ["a column of noise is used", "`by_class_` says more than chance"]
     for weights, sizes in (
         ("equal", (1000, 5000, 20_000, 60_000)),
         ("twenty", (1000, 5000)),
         ("lognormal", (1000,)),
     ):
         for n in sizes:
-            made = few if n < 20_000 else max(10, few // 4)
-            line("a column of noise is used", n, weights, noise_column(n, weights, made), "5", made)
-            alarm = noise_column(n, weights, made, by_class=True)
-            line("`by_class_` says more than chance", n, weights, alarm, "5", made)
+            number = trials if n < 60_000 else trials // 2
+            truths.append(Hypotheses(names, n, weights, "5", partial(second_stage, n, weights), number))
+    names = ["`LabelShift.adapt` finds a shift"]
     for weights in ("equal", "twenty", "lognormal"):
-        line("`LabelShift.adapt` finds a shift", 2000, weights, label_shift(2000, weights, few), "0.1", few)
+        truths.append(
+            Hypotheses(names, 2000, weights, "0.1", partial(label_shift, 2000, weights), 5 * trials)
+        )
     for name, make in (("temperature", mc.TemperatureScaling), ("conditional", mc.ConditionalMCCT)):
+        names = [f"monitor, stationary 100,000 rows after a {name} fit"]
         for n in (300, 1000):
-            what = f"monitor, stationary 100,000 rows after a {name} fit"
-            line(what, n, "equal", stationary(make, n, few), "5", few)
+            truths.append(
+                Hypotheses(names, n, "equal", "5", partial(stationary, make, n), max(20, trials // 2))
+            )
+    return truths
+
+
+def alarms_table(trials: int, only: list[str]) -> str:
+    lines = []
+    for true in hypotheses(trials):
+        starts = [[name, f"{true.n:,}", WEIGHTS[true.weights] or "equal"] for name in true.names]
+        if not any(chosen(start, only) for start in starts):
+            continue
+        for start, alarm in zip(starts, true.measure(true.trials), strict=True):
+            rise = f"{np.mean(alarm.harm):+.4f} (worst {max(alarm.harm):+.4f})" if alarm.harm else ""
+            lines.append([*start, f"{100 * alarm.rate:.1f}", true.level, rise, f"{true.trials:,}"])
+            print(lines[-1], flush=True)
     header = ["test of what is true", "rows", "weights", "alarms, %", "allowed", "rise of test NLL", "trials"]
     return pages.table(header, lines)
 
@@ -398,10 +429,20 @@ def monitor_table(trials: int) -> str:
 def main(parts: Iterable[str] = ("coverage", "two", "alarms", "monitor")) -> None:
     parser = pages.parser_of(__doc__)
     parser.add_argument(
-        "--trials", type=int, default=400, help="samples for each line; a quarter where rows are many"
+        "--trials",
+        type=int,
+        default=400,
+        help="samples for each line; fewer where rows are many, more where they are few or fits are fast",
     )
     parser.add_argument("--boot", type=int, default=100, help="draws behind the intervals of errors")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="which of the tables")
+    parser.add_argument(
+        "--lines",
+        nargs="+",
+        default=[],
+        metavar="TEXT",
+        help="measure only lines whose first cells contain such a text; --docs keeps the others of the page",
+    )
     parser.add_argument(
         "--docs", action="store_true", help="write docs/guarantees.md and docs/examples/monitoring.md"
     )
@@ -410,21 +451,27 @@ def main(parts: Iterable[str] = ("coverage", "two", "alarms", "monitor")) -> Non
     makers = {
         "coverage": (
             "docs/guarantees.md",
-            lambda: coverage_table(options.trials, options.boot, COVERAGE, COLUMNS),
+            lambda: coverage_table(options.trials, options.boot, COVERAGE, COLUMNS, options.lines),
+            2,
         ),
         "two": (
             "docs/guarantees.md",
-            lambda: coverage_table(options.trials, options.boot, COVERAGE_OF_TWO, COLUMNS_OF_TWO),
+            lambda: coverage_table(
+                options.trials, options.boot, COVERAGE_OF_TWO, COLUMNS_OF_TWO, options.lines
+            ),
+            2,
         ),
-        "alarms": ("docs/guarantees.md", lambda: alarms_table(options.trials)),
-        "monitor": ("docs/examples/monitoring.md", lambda: monitor_table(options.trials)),
+        "alarms": ("docs/guarantees.md", lambda: alarms_table(options.trials, options.lines), 3),
+        "monitor": ("docs/examples/monitoring.md", lambda: monitor_table(options.trials), 1),
     }
     for part in options.only:
-        page, make = makers[part]
+        page, make, keys = makers[part]
         table = make()
         print(table, flush=True)
         if options.docs:
-            pages.write_into(page, {"monitor": "monitoring"}.get(part, part), table)
+            pages.write_into(
+                page, {"monitor": "monitoring"}.get(part, part), table, keys if options.lines else 0
+            )
 
 
 if __name__ == "__main__":

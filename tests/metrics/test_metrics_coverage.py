@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 import monocal as mc
+import pages
+import statistics_check
 from statistics_check import COLUMNS, COLUMNS_OF_TWO, World, cover, draw, reject
 
 TRIALS = 80
@@ -76,3 +80,26 @@ def test_a_predictor_that_is_always_sure():
         estimate = mc.evaluate(p, y, metrics="ece", n_boot=100)["ece"]
         covered += estimate.low <= 0.2 <= estimate.high
     assert covered >= 16
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_line_measured_again_replaces_its_own_alone(there, tmp_path, monkeypatch):
+    lines = (pages.ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8").splitlines()
+    start = "| `LabelShift.adapt` finds a shift | 2,000 | equal | "
+    rest = [line for line in lines if not line.startswith(start)]
+    assert len(rest) == len(lines) - 1
+    page = tmp_path / "docs" / "guarantees.md"
+    page.parent.mkdir()
+    page.write_text("\n".join(lines if there else rest), encoding="utf-8")
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    options = ["--only", "alarms", "--docs", "--trials", "1", "--lines"]
+    monkeypatch.setattr(sys, "argv", ["statistics_check.py", *options, "finds a shift | 2,000 | equal"])
+    if not there:
+        with pytest.raises(SystemExit, match="no line that begins with '`LabelShift"):
+            statistics_check.main()
+        return
+    statistics_check.main()
+    after = page.read_text(encoding="utf-8").splitlines()
+    assert [line for line in after if not line.startswith(start)] == rest
+    (measured,) = (line for line in after if line.startswith(start))
+    assert measured.endswith(" | 5 |")
