@@ -42,6 +42,18 @@ def test_intervals_cover(world, n, columns):
         assert truth >= LEAST, name
 
 
+def test_a_gap_above_the_probability_of_most_rows_makes_no_interval_too_wide():
+    """In a bin of rare positives the mean may be off by more than most of its rows say."""
+    p = np.repeat([0.0005, 0.05], [18_000, 2_000])
+    labels = (np.arange(len(p)) % 1000 == 0).astype(int)
+    probs = np.column_stack([1 - p, p])
+    error = mc.evaluate(probs, labels, metrics="positive_ece", n_boot=100)["positive_ece"]
+    assert error.value == pytest.approx(p.mean() - 0.001)
+    deviation = np.sqrt(0.001 / len(p))  # of the frequency, which alone is left to chance
+    assert 1.5 * deviation < error.value - error.low < 2.5 * deviation
+    assert 1.5 * deviation < error.high - error.value < 2.5 * deviation
+
+
 @pytest.mark.parametrize(
     ("world", "n"),
     [

@@ -274,7 +274,12 @@ class BinNoise:
             squares = self._sum(self.w**2)
             n = np.divide(weight**2, squares, out=np.zeros_like(weight), where=squares > 0) @ self.share
             of_bin = of_bin * n / (n + _PRIOR_ROWS)
-        self.gap = (self.share @ of_bin)[self.unit]
+        gap = (self.share @ of_bin)[self.unit]
+        # A gap that a probability has no room for is in proportion to the room of the rows, so that their mean keeps it.
+        room = np.where(gap > 0, self.c, 1 - self.c)
+        beyond = self._sum((np.abs(gap) > room).astype(np.float64))[self.unit] > 0
+        mean_room = (self._sum(self.w * room) / weight)[self.unit]
+        self.gap = np.divide(gap * room, mean_room, out=gap.copy(), where=beyond & (mean_room > 0))
         # Means of w, w^2 and w^3 of the rows of a unit that are right, and wrong.
         self.powers = [[self._power(k, outcome) for k in (1, 2, 3)] for outcome in (1, 0)]
 
