@@ -228,7 +228,8 @@ class BinaryMCCT(ScoreCalibrator):
         if fit.at_bound:
             warn(
                 "BinaryMCCT: the score ranks the rows the wrong way round, or not at all: the likeliest slope is not positive "
-                "and is held at its lower bound. If a large score means the first class, change the sign of the scores, or exchange the labels."
+                "and is held at its lower bound. If a large score means the first class, change the sign of the scores, or "
+                "exchange the labels."
             )
 
     def _log_odds(self, scores: list[Any], xp: Any) -> Any:
