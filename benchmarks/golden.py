@@ -149,9 +149,8 @@ def compare(path: Path, text: str, bound: float) -> int:
         old = {key.rpartition(" / ")[2]: key for key in stored.files if key.rpartition(" / ")[0] == name}
         if "json" in old:
             outputs["loaded"], old["loaded"] = _loaded(stored[old["json"]], source), old["probabilities"]
-            outputs["json"] = stored[
-                old["json"]
-            ]  # files hold dates and versions: what they load as is compared
+            # Files hold dates and versions: what they load as is compared.
+            outputs["json"] = stored[old["json"]]
         for what in outputs.keys() | old.keys():
             checked += 1
             limit = bound if what in ("probabilities", "logits", "loaded") else EXPORT_BOUND
@@ -163,6 +162,8 @@ def compare(path: Path, text: str, bound: float) -> int:
                 print(
                     f"{name} / {what}: {'missing' if what not in outputs else 'new' if what not in old else f'{apart:.1e}'}"
                 )
+    if not checked:
+        raise SystemExit(f"no case has {text!r} in its name")
     print(f"{checked} outputs compared, {failures} differ")
     return failures
 
