@@ -151,9 +151,9 @@ def finite(result: Result, masked: np.ndarray) -> Iterator[Failure]:
 
 
 def sums(result: Result, engine: str) -> Iterator[Failure]:
-    """Rows sum to 1, up to a few roundings; one for each class that an engine adds one by one (torch: up to 64)."""
+    """Rows sum to 1, up to a few roundings; one for each class where a graph adds them one by one."""
     m = result.p.shape[1]
-    one_by_one = {"onnx": m, "torch": min(m, 64), "module": min(m, 64)}.get(engine, 0)
+    one_by_one = m if engine == "onnx" else 0
     allowed = result.eps * (4 + max(one_by_one, np.log2(m))) + m * result.least
     wrong = ~(np.abs(result.p.sum(axis=1) - 1.0) <= allowed)
     yield from at_rows("rows sum to 1", wrong, "a row does not sum to 1")
