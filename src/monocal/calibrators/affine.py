@@ -25,13 +25,13 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.base import clone
 
-from ..arrays import Array, array_namespace, compute_dtype, device_of, like, to_numpy
+from ..arrays import compute_dtype
 from ..core.map import MapStep, affine_step
 from ..core.smooth import minimize_smooth
 from ..errors import InputError, part_of_a_fit
@@ -70,6 +70,8 @@ _MOST_FLOOR = 0.5
 # Beyond so many rows a penalty per row is lost in the rounding of the curvature.
 _MOST_WEIGHT = 1e10
 
+T = TypeVar("T")
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AffineCalibrator(Calibrator):
@@ -98,7 +100,7 @@ class AffineCalibrator(Calibrator):
     }
 
     @abstractmethod
-    def _features(self, logits: Any) -> Any:
+    def _features(self, logits: np.ndarray) -> np.ndarray:
         """Shift-invariant features (n, m); NaN for a class that is not available."""
 
     def _check_settings(self, n_classes: int, instead: str = "VectorScaling") -> None:
@@ -114,9 +116,10 @@ class AffineCalibrator(Calibrator):
         with one_blas_thread:
             return minimize_smooth(problem, tol=tol, max_iter=self.max_iter, start=start)
 
-    def _end(self, solution: Solution, scale: float = 1.0) -> None:
-        """Keep the certificate and the map of the final solution."""
-        self.solution_, self.n_iter_ = solution, max(solution.n_iter, 1)
+    def _solve(self, problem: AffineProblem, scale: float = 1.0) -> None:
+        """Keep the certificate and the map of the solution; features were multiplied by ``scale``."""
+        self.solution_ = solution = self._minimize(problem, self.tol)
+        self.n_iter_ = max(solution.n_iter, 1)
         warn_if_unfinished(self, solution)
         self._keep(solution.coefficients, scale)
 
@@ -127,26 +130,26 @@ class AffineCalibrator(Calibrator):
         self.coef_ = scale * (weights + np.eye(len(weights)) if self._pairs else weights[:, 0] + 1.0)
         self.intercept_ = by_class[:, -1].copy()
 
-    def _calibrate(self, logits: Any) -> Any:
+    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
         return map_rows(self._transform, logits)
 
-    def _transform(self, logits: Any) -> Any:
+    def _transform(self, logits: np.ndarray) -> np.ndarray:
         """``coef x + intercept``: -inf where a class is not available, which is ``centre`` where other classes look at it."""
         x = self._features(logits)
-        xp = array_namespace(x)
-        masked = xp.isnan(x)
-        seen: Any = xp.where(masked, like(self.centre_, x), x)
-        weights = like(self.coef_, seen)
-        f: Any = seen @ weights.T if weights.ndim == 2 else seen * weights
-        f += like(self.intercept_, seen)
-        return xp.where(masked, xp.asarray(-np.inf, dtype=f.dtype, **device_of(f)), f)
+        masked = np.isnan(x)
+        centre, weights, bias = (a.astype(x.dtype) for a in (self.centre_, self.coef_, self.intercept_))
+        x = np.where(masked, centre, x)
+        f: np.ndarray = x @ weights.T if weights.ndim == 2 else x * weights
+        f += bias
+        f[masked] = -np.inf
+        return f
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PlainAffineCalibrator(AffineCalibrator):
     """Base of the published methods: temperature scaling of features, and deviations from it that a ridge holds back."""
 
-    _origin = "mean"  # what is taken from the logits of a row
+    _origin = "mean"  # what is taken from the logits of a row: their mean, or their log-sum-exp
 
     def _map_steps(self) -> list[MapStep]:
         return [affine_step(self.coef_, self.intercept_, self.centre_, origin=self._origin)]
@@ -155,9 +158,13 @@ class PlainAffineCalibrator(AffineCalibrator):
     def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
         """Penalty of each squared deviation from temperature scaling, in units of its scale; biases last."""
 
-    def _features(self, logits: Any) -> Any:
+    def _features(self, logits: np.ndarray) -> np.ndarray:
         x = features(logits, 1.0)
-        x -= np.nanmean(x, axis=1, keepdims=True)
+        if self._origin == "mean":
+            x -= np.nanmean(x, axis=1, keepdims=True)
+            return x
+        with np.errstate(under="ignore"):
+            x -= np.log(np.nansum(np.exp(x), axis=1, keepdims=True))
         return x
 
     def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
@@ -172,7 +179,7 @@ class PlainAffineCalibrator(AffineCalibrator):
         strength = np.maximum(self._strength(m, total, scale), _STEADY)
         problem = AffineProblem(source, lambda z: scale * self._features(z), total, strength)
         self.centre_ = problem.centre / scale
-        self._end(self._minimize(problem, self.tol), scale)
+        self._solve(problem, scale)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -323,12 +330,6 @@ class DirichletCalibration(PlainAffineCalibrator):
 
     _origin = "logsumexp"
 
-    def _features(self, logits: Any) -> Any:
-        x = features(logits, 1.0)
-        with np.errstate(under="ignore"):
-            x -= np.log(np.nansum(np.exp(x), axis=1, keepdims=True))
-        return x
-
     def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
         pairs = max(1, m * (m - 1))
         lam = _PULL * pairs / n if self.lam is None else self.lam
@@ -393,8 +394,6 @@ class StructuredScaling(AffineCalibrator):
     tol: float = 1e-6
     max_iter: int = 100
 
-    _any_array = True
-
     _state: ClassVar[state.Rules] = {
         "temperature_": state.positive,
         "floor_": state.share,
@@ -414,8 +413,7 @@ class StructuredScaling(AffineCalibrator):
     def _fit_source(self, source: Source) -> None:
         check_choice(self.kind, "kind", ("matrix", "vector"))
         self._check_settings(source.shape[1], "kind='vector'")
-        if not self._streams:
-            assert isinstance(source, ArraySource)
+        if isinstance(source, ArraySource):
             source = ArraySource(source.reader, source.checked.on_host())
         self.shrinkage_: float
         if isinstance(self.shrinkage, str):
@@ -429,7 +427,7 @@ class StructuredScaling(AffineCalibrator):
         first = self._temper(source)
         self.solution_, self.n_iter_ = first.solution_, first.n_iter_
         if self.shrinkage_ < np.inf:
-            self._end(self._minimize(self._problem(source, first, self.shrinkage_), self.tol))
+            self._solve(self._problem(source, first, self.shrinkage_))
 
     def _temper(self, source: Source) -> TemperatureScaling:
         """Begin with temperature scaling: nothing else yet."""
@@ -452,20 +450,19 @@ class StructuredScaling(AffineCalibrator):
         strength = np.full((m, m + 1 if self._pairs else 2), m / counted)
         if self._pairs:
             strength[:, :-1] *= np.where(np.eye(m), 1.0, max(m - 1, 1))
-        x = partial(features, temperature=self.temperature_, floor=self.floor_)
-        problem = AffineProblem(source, x, total, shrinkage * strength)
+        problem = AffineProblem(
+            source,
+            partial(features, temperature=self.temperature_, floor=self.floor_),
+            total,
+            shrinkage * strength,
+        )
         self.centre_ = problem.centre
         return problem
 
     def _choose_shrinkage(self, rows: Checked) -> float:
-        choice = LowerBoundRule(weights_of(rows))
-        labels = to_numpy(rows.labels)
-        weight = None if rows.weight is None else to_numpy(rows.weight)
-        for strength, f in self.along_path(rows, splits_of(rows.logits, weight, _FOLDS)):
-            choice.add(strength, log_likelihood(f, labels))
-            if choice.is_past:
-                break
-        return choice.best
+        path = self.along_path(rows, splits_of(rows.logits, rows.weight, _FOLDS))
+        trials = ((strength, log_likelihood(f, rows.labels), None) for strength, f in path)
+        return with_largest_bound(trials, weights_of(rows))[0]
 
     def along_path(
         self, rows: Checked, parts: list[tuple[np.ndarray, np.ndarray]]
@@ -475,26 +472,23 @@ class StructuredScaling(AffineCalibrator):
         One strength at a time, so that nothing of the size of the rows waits for its turn.
         """
         trials = [clone(self) for _ in parts]
+        sources = [ArraySource(Reader(), rows[train]) for train, _ in parts]
+        firsts = [trial._temper(source) for trial, source in zip(trials, sources, strict=True)]
         starts: list[np.ndarray | None] = [None] * len(parts)
-        firsts = [
-            trial._temper(ArraySource(Reader(), rows[train]))
-            for trial, (train, _) in zip(trials, parts, strict=True)
-        ]
         for strength in _PATH:
             out = np.empty(rows.logits.shape, dtype=compute_dtype(rows.logits))
-            for k, (trial, (train, test)) in enumerate(zip(trials, parts, strict=True)):
+            for k, (trial, (_, test)) in enumerate(zip(trials, parts, strict=True)):
                 if strength < np.inf:
-                    problem = trial._problem(ArraySource(Reader(), rows[train]), firsts[k], strength)
-                    tol = max(self.tol, ROUGH)
-                    starts[k] = deviation = trial._minimize(problem, tol, starts[k]).coefficients
-                    trial._keep(deviation)
+                    problem = trial._problem(sources[k], firsts[k], strength)
+                    starts[k] = trial._minimize(problem, max(self.tol, ROUGH), starts[k]).coefficients
+                    trial._keep(starts[k])
                 out[test] = trial._calibrate(rows.logits[test])
             yield strength, out
 
     def _map_steps(self) -> list[MapStep]:
         return [affine_step(self.coef_, self.intercept_, self.centre_, 1.0 / self.temperature_, self.floor_)]
 
-    def _features(self, logits: Array) -> Array:
+    def _features(self, logits: np.ndarray) -> np.ndarray:
         return features(logits, self.temperature_, self.floor_)
 
 
@@ -507,46 +501,25 @@ def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return out
 
 
-class LowerBoundRule:
-    """Chooses the strength with the largest lower bound of its gain; the first, the strongest, where no bound is above 0.
+def with_largest_bound(trials: Iterator[tuple[float, np.ndarray, T]], weight: np.ndarray) -> tuple[float, T]:
+    """The strength with the largest lower bound of its gain; the first, the strongest, where no bound is above 0.
 
     The bound is ``gain - k error``, with ``error`` the standard error of the mean of the paired gains in log-likelihood (n,) of
-    held-out rows over the first strength, and ``k = 0.5 (1 + 500 / n)``.
-
-    Attributes
-    ----------
-    best : float
-        The chosen strength so far.
-    is_latest : bool
-        Whether that is the last one added.
-    is_past : bool
-        Whether the mean gain has fallen twice since its maximum: weaker strengths would only overfit more.
+    held-out rows over the first strength, and ``k = 0.5 (1 + 500 / n)``. Each trial is a strength, the log-likelihoods, and what
+    to return with it. None follows once the mean gain has fallen twice since its maximum: weaker strengths would only overfit.
     """
-
-    def __init__(self, weight: np.ndarray):
-        self._total = float(weight.sum())
-        self._share = weight / self._total
-        self._k = _DOUBT * (1.0 + _FEW / self._total)
-        self._first: np.ndarray | None = None
-        self._bound = 0.0
-        self._largest, self._falls = 0.0, 0
-
-    @property
-    def is_past(self) -> bool:
-        return self._falls >= _FALLS
-
-    def add(self, strength: float, likelihood: np.ndarray) -> None:
-        """Add a strength with the log-likelihood (n,) of the held-out rows."""
-        if self._first is None:
-            self._first, self.best = likelihood, strength
-            self.is_latest = True
-            return
-        gain = likelihood - self._first
-        mean = float(gain @ self._share)
-        error = np.sqrt(float((gain - mean) ** 2 @ self._share) / self._total)
-        self._falls = 0 if mean > self._largest else self._falls + 1
-        self._largest = max(mean, self._largest)
-        bound = mean - self._k * error
-        self.is_latest = bool(bound > self._bound)
-        if self.is_latest:
-            self.best, self._bound = strength, bound
+    total = float(weight.sum())
+    share, k = weight / total, _DOUBT * (1.0 + _FEW / total)
+    strength, first, own = next(trials)
+    best, largest_bound, largest_gain, falls = (strength, own), 0.0, 0.0, 0
+    for strength, likelihood, own in trials:
+        gain = likelihood - first
+        mean = float(gain @ share)
+        error = np.sqrt(float((gain - mean) ** 2 @ share) / total)
+        falls = 0 if mean > largest_gain else falls + 1
+        largest_gain = max(mean, largest_gain)
+        if mean - k * error > largest_bound:
+            best, largest_bound = (strength, own), mean - k * error
+        if falls >= _FALLS:
+            break
+    return best

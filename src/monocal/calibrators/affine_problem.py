@@ -26,12 +26,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
-from ..arrays import Array, array_namespace, compute_dtype, device_of, exp_, like, to_numpy
+from ..arrays import compute_dtype
 from ..core.rows import Blocks, MemoryBlocks, sample_step
 from ..core.smooth import SmoothPoint, conjugate_gradients, minimize_smooth
 from ..inputs.reader import Checked, Source
@@ -50,63 +49,59 @@ _PRODUCTS = 200
 _SINGLE = 3e-7
 # Up to this many logits double precision costs nothing; beyond, rows in single precision reach the tolerance as well.
 DOUBLE_BELOW = 2**18
+# Of the shared temperature: a ridge of the scale itself that only keeps the problem strongly convex.
+_TOL, _MAX_ITER, _STEADY, _DEEPEST = 1e-6, 50, 1e-10, 1e6
 
 Operator = Callable[[np.ndarray], np.ndarray]
 
 
-def features(logits: Array, temperature: float, floor: float = 0.0) -> Array:
+def features(logits: np.ndarray, temperature: float, floor: float = 0.0) -> np.ndarray:
     """Logarithms of tempered probabilities mixed with a share ``floor`` of the uniform distribution, (n, m).
 
     Without a floor, up to a shift of the row: ``(z - max z) / T``, not below -1e15. NaN for a class that is not available.
     """
-    xp = array_namespace(logits)
     dtype = compute_dtype(logits)
+    masked = np.isinf(logits)
     with np.errstate(over="ignore", under="ignore"):
-        x = xp.astype(logits, dtype, copy=False) - xp.astype(xp.max(logits, axis=1, keepdims=True), dtype)
+        x = logits.astype(dtype, copy=False) - logits.max(axis=1, keepdims=True).astype(dtype)
         x *= 1.0 / temperature
-        x = xp.where(xp.isinf(logits), x, xp.clip(x, min=-_LARGEST))
+        x = np.where(masked, x, np.maximum(x, -_LARGEST))
         if floor:
-            p = exp_(x)
-            p *= (1.0 - floor) / xp.sum(p, axis=1, keepdims=True)
+            p = np.exp(x, out=x)
+            p *= (1.0 - floor) / p.sum(axis=1, keepdims=True)
             p += floor / logits.shape[1]
-            x = xp.log(p)
-    return xp.where(xp.isinf(logits), xp.asarray(np.nan, dtype=x.dtype, **device_of(x)), x)
+            x = np.log(p)
+    x[masked] = np.nan
+    return x
 
 
 def weights_of(rows: Checked) -> np.ndarray:
     """A weight for each row, in double precision."""
-    return np.ones(len(rows)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
+    return np.ones(len(rows)) if rows.weight is None else rows.weight.astype(np.float64)
 
 
 @dataclass(frozen=True)
 class FeatureBlock:
     """Rows as the objective reads them."""
 
-    x: Array  # (n, m), the centre (0 at first) where a class is not available
-    labels: Array  # (n,)
-    share: Array  # (n, 1), in double precision
-    masked: Array | None  # (n, m)
-    p: Any = None  # (n, m), probabilities at the deviation where the Hessian is taken
+    x: np.ndarray  # (n, m), the centre (0 at first) where a class is not available
+    labels: np.ndarray  # (n,)
+    share: np.ndarray  # (n, 1), in double precision
+    masked: np.ndarray | None  # (n, m)
+    p: np.ndarray | None = None  # (n, m), probabilities at the deviation where the Hessian is taken
 
     @classmethod
-    def of(
-        cls, rows: Checked, *, features: Callable[[Array], Array], total: float, double: bool
-    ) -> FeatureBlock:
+    def of(cls, rows: Checked, *, features: Operator, total: float, double: bool) -> FeatureBlock:
         """Checked rows with their features; ``total`` is the weight of all rows."""
-        xp = array_namespace(rows.logits)
-        x = features(xp.astype(rows.logits, xp.float64, copy=False) if double else rows.logits)
-        masked = xp.isnan(x) if bool(xp.any(xp.isnan(x))) else None
-        if masked is not None:
-            x = xp.where(masked, xp.zeros_like(x), x)
-        if rows.weight is None:
-            share = xp.ones(len(rows), dtype=xp.float64, **device_of(x))
-        else:
-            share = xp.astype(rows.weight, xp.float64)
-        return cls(x, rows.labels, (share / total)[:, None], masked)
+        x = features(rows.logits.astype(np.float64, copy=False) if double else rows.logits)
+        missing = np.isnan(x)
+        masked = missing if missing.any() else None
+        x[missing] = 0.0
+        return cls(x, rows.labels, (weights_of(rows) / total)[:, None], masked)
 
     @property
     def n_rows(self) -> int:
-        return int(self.labels.shape[0])
+        return len(self.labels)
 
     def every(self, step: int) -> list[FeatureBlock]:
         masked = None if self.masked is None else self.masked[::step]
@@ -116,124 +111,117 @@ class FeatureBlock:
         """``centre`` (m,) for classes that are not available, where other classes look at them."""
         if self.masked is None:
             return self
-        return replace(self, x=array_namespace(self.x).where(self.masked, like(centre, self.x), self.x))
+        return replace(self, x=np.where(self.masked, centre.astype(self.x.dtype), self.x))
 
     def at(self, deviation: np.ndarray) -> FeatureBlock:
         """The same with the probabilities at a deviation."""
-        xp = array_namespace(self.x)
         with np.errstate(under="ignore"):
-            p = exp_(self.moved(deviation))
-            p /= xp.sum(p, axis=1, keepdims=True)
+            f = self.moved(deviation)
+            p = np.exp(f, out=f)
+            p /= p.sum(axis=1, keepdims=True)
         return replace(self, p=p)
 
-    def linear(self, deviation: np.ndarray) -> Array:
+    def linear(self, deviation: np.ndarray) -> np.ndarray:
         """``D_j . phi_nj`` (n, m)."""
-        weights, bias = like(deviation[:, :-1], self.x), like(deviation[:, -1], self.x)
-        f = self.x @ weights.T if deviation.shape[1] > 2 else self.x * weights[:, 0]
-        f += bias
+        deviation = deviation.astype(self.x.dtype)
+        pairs = deviation.shape[1] > 2
+        f: np.ndarray = self.x @ deviation[:, :-1].T if pairs else self.x * deviation[:, 0]
+        f += deviation[:, -1]
         return f
 
-    def adjoint(self, residual: Array, pairs: bool) -> np.ndarray:
-        """``sum_n r_nj phi_nj``, in the shape of a deviation."""
-        xp = array_namespace(residual)
-        bias = xp.sum(residual, axis=0, dtype=xp.float64)[:, None]
-        if pairs:
-            return np.concatenate([to_numpy(residual.T @ self.x), to_numpy(bias)], axis=1)
-        return to_numpy(
-            xp.concat([xp.sum(residual * self.x, axis=0, dtype=xp.float64)[:, None], bias], axis=1)
-        )
-
-    def moved(self, deviation: np.ndarray) -> Array:
+    def moved(self, deviation: np.ndarray) -> np.ndarray:
         """``f - max f`` (n, m)."""
-        xp = array_namespace(self.x)
         f = self.linear(deviation)
         f += self.x
         if self.masked is not None:
-            f = xp.where(self.masked, xp.asarray(-np.inf, dtype=f.dtype, **device_of(f)), f)
-        f -= xp.max(f, axis=1, keepdims=True)
+            f[self.masked] = -np.inf
+        f -= f.max(axis=1, keepdims=True)
         return f
 
+    def adjoint(self, residual: np.ndarray, pairs: bool) -> np.ndarray:
+        """``sum_n r_nj phi_nj``, in the shape of a deviation."""
+        weights = residual.T @ self.x if pairs else _column_sums(residual * self.x)[:, None]
+        return np.concatenate([weights, _column_sums(residual)[:, None]], axis=1)
 
-# What a pass adds up: numpy arrays.
+    def curvature(self) -> np.ndarray:
+        """Weighted ``p (1 - p)`` (n, m)."""
+        assert self.p is not None
+        return self.p * (1.0 - self.p) * self.share.astype(self.x.dtype)
+
+
+# What a pass adds up.
+
+
+def _column_sums(x: np.ndarray) -> np.ndarray:
+    total: np.ndarray = x.sum(axis=0, dtype=np.float64)
+    return total
 
 
 def _share_by_class(block: FeatureBlock) -> np.ndarray:
     """Weighted sums of the features of available classes, and their weights, (2, m)."""
-    xp = array_namespace(block.x)
-    x = xp.astype(block.x, xp.float64)
-    there = xp.ones_like(x) if block.masked is None else xp.astype(~block.masked, xp.float64)
-    return to_numpy(xp.stack([xp.sum(block.share * x, axis=0), xp.sum(block.share * there, axis=0)]))
+    x = block.x.astype(np.float64)
+    there = np.ones_like(x) if block.masked is None else (~block.masked).astype(np.float64)
+    return np.stack([(block.share * x).sum(axis=0), (block.share * there).sum(axis=0)])
 
 
 def _value_and_gradient(block: FeatureBlock, deviation: np.ndarray) -> np.ndarray:
     """NLL and its gradient, (1 + size,)."""
-    xp = array_namespace(block.x)
-    f = block.moved(deviation)
-    rows = xp.arange(block.n_rows, **device_of(f))
-    label = xp.astype(f[rows, block.labels], xp.float64)
+    f, at_label, share = block.moved(deviation), (np.arange(block.n_rows), block.labels), block.share
+    label = f[at_label].astype(np.float64)
     with np.errstate(under="ignore"):
-        residual = exp_(f)
-        total = xp.sum(residual, axis=1, keepdims=True)
-        residual *= xp.astype(block.share / total, f.dtype)
-    share = block.share[:, 0]
-    residual[rows, block.labels] -= xp.astype(share, f.dtype)
-    value = float(xp.sum(share * (xp.log(xp.astype(total[:, 0], xp.float64)) - label)))
+        residual = np.exp(f, out=f)
+        total = residual.sum(axis=1, keepdims=True)
+        residual *= (share / total).astype(f.dtype)
+    residual[at_label] -= share[:, 0].astype(f.dtype)
+    value = np.sum(share[:, 0] * (np.log(total[:, 0].astype(np.float64)) - label))
     return np.append(value, block.adjoint(residual, deviation.shape[1] > 2))
 
 
 def _product(block: FeatureBlock, direction: np.ndarray) -> np.ndarray:
     """The Hessian of the NLL times a direction."""
-    xp = array_namespace(block.x)
     u = block.linear(direction)
-    u -= xp.sum(block.p * u, axis=1, keepdims=True)
+    u -= (block.p * u).sum(axis=1, keepdims=True)
     u *= block.p
-    u *= xp.astype(block.share, u.dtype)
+    u *= block.share.astype(u.dtype)
     return block.adjoint(u, direction.shape[1] > 2)
 
 
 def _hessian(block: FeatureBlock, deviation: np.ndarray) -> np.ndarray:
     """Of the NLL, (size, size), class after class."""
-    xp = array_namespace(block.x)
     m, k = deviation.shape
-    p_all = xp.astype(block.at(deviation).p, xp.float64)
-    x_all = xp.astype(block.x, xp.float64)
+    p_all = np.asarray(block.at(deviation).p, dtype=np.float64)
+    x_all = block.x.astype(np.float64)
     hessian = np.zeros((m * k, m * k))
     by_class = hessian.reshape(m, k, m, k)
-    j = np.arange(m)
     for i in range(0, block.n_rows, _FORMED_ROWS):
         p, x, share = (rows[i : i + _FORMED_ROWS] for rows in (p_all, x_all, block.share))
-        p = p / xp.sum(p, axis=1, keepdims=True)
-        ones = xp.ones_like(x[:, :1])
-        phi = xp.concat([x, ones], axis=1)[:, None, :] if k > 2 else xp.stack([x, xp.ones_like(x)], axis=2)
+        p = p / p.sum(axis=1, keepdims=True)
+        ones = np.ones_like(x)
+        phi = np.concatenate([x, ones[:, :1]], axis=1)[:, None] if k > 2 else np.stack([x, ones], axis=2)
         pairs = p[:, :, None] * phi
-        flat = xp.reshape(pairs, (pairs.shape[0], m * k))
-        hessian -= to_numpy(flat.T @ (share * flat))
-        own = xp.permute_dims(share[:, :, None] * pairs, (1, 2, 0)) @ xp.permute_dims(phi, (1, 0, 2))
-        by_class[j, :, j, :] += to_numpy(own)
+        flat = pairs.reshape(len(p), m * k)
+        hessian -= flat.T @ (share * flat)
+        own = (share[:, :, None] * pairs).transpose(1, 2, 0) @ phi.transpose(1, 0, 2)
+        by_class[np.arange(m), :, np.arange(m), :] += own
     return hessian
 
 
 def _class_moments(block: FeatureBlock) -> np.ndarray:
     """Sums of ``p (1 - p) (x^2, x, 1)``, (3, m)."""
-    xp = array_namespace(block.x)
-    h = block.p * (1.0 - block.p) * xp.astype(block.share, block.x.dtype)
+    h = block.curvature()
     hx = h * block.x
-    return to_numpy(xp.stack([xp.sum(one, axis=0, dtype=xp.float64) for one in (hx * block.x, hx, h)]))
+    return np.stack([_column_sums(one) for one in (hx * block.x, hx, h)])
 
 
 def _pair_moments(block: FeatureBlock) -> np.ndarray:
     """``sum_n w_n phi_n phi_n'``, ``w_n`` the mean of ``p (1 - p)``; below it the sum of that for each class, (m + 2, m + 1)."""
-    xp = array_namespace(block.x)
-    m = block.x.shape[1]
-    h = block.p * (1.0 - block.p) * xp.astype(block.share, block.x.dtype)
-    weighted = block.x * (xp.sum(h, axis=1, keepdims=True) / m)
-    mass = to_numpy(xp.sum(h, axis=0, dtype=xp.float64))
-    first = to_numpy(xp.sum(weighted, axis=0, dtype=xp.float64))
+    m, h = block.x.shape[1], block.curvature()
+    weighted = block.x * (h.sum(axis=1, keepdims=True) / m)
     out = np.zeros((m + 2, m + 1))
-    out[:m, :m] = to_numpy(weighted.T @ block.x)
-    out[:m, m] = out[m, :m] = first
-    out[m, m] = mass.sum() / m
-    out[m + 1, :m] = mass
+    out[:m, :m] = weighted.T @ block.x
+    out[:m, m] = out[m, :m] = _column_sums(weighted)
+    out[m + 1, :m] = _column_sums(h)
+    out[m, m] = out[m + 1, :m].sum() / m
     return out
 
 
@@ -243,7 +231,7 @@ class AffineProblem:
     Parameters
     ----------
     source : Source
-        Checked rows.
+        Checked rows of numpy.
     features : callable
         Features (n, m) of logits, NaN where a class is not available; the same for blocks of any size.
     total : float
@@ -252,15 +240,12 @@ class AffineProblem:
         Positive penalty of each squared deviation, the bias last. In a matrix it is the same for all weights off the diagonal.
     """
 
-    def __init__(
-        self, source: Source, features: Callable[[Array], Array], total: float, strength: np.ndarray
-    ):
+    def __init__(self, source: Source, features: Operator, total: float, strength: np.ndarray):
         n, m = source.shape
         double = n * m <= DOUBLE_BELOW
         self.shape = strength.shape
-        self.rows: Blocks = source.hold(
-            partial(FeatureBlock.of, features=features, total=total, double=double)
-        )
+        make = partial(FeatureBlock.of, features=features, total=total, double=double)
+        self.rows: Blocks = source.hold(make)
         self.centre = np.zeros(m)
         if self.shape[1] > 2:
             first, mass = self.rows.sum(_share_by_class)
@@ -273,7 +258,7 @@ class AffineProblem:
         if step > 1:
             thin = self.rows.sum(FeatureBlock.every, step)
             self._sample = MemoryBlocks(thin)
-            self._part = float(sum(to_numpy(block.share).sum() for block in thin))  # a sample stands for all
+            self._part = float(sum(block.share.sum() for block in thin))  # a sample stands for all
         self.strength, self.modulus = strength, 2.0 * strength.ravel()
 
     # Parameters are the deviations, flat; `SharedScale` ties some of them.
@@ -284,6 +269,9 @@ class AffineProblem:
     def tied(self, gradient: np.ndarray) -> np.ndarray:
         """The adjoint of `deviation`."""
         return gradient.ravel()
+
+    def tied_hessian(self, hessian: np.ndarray) -> np.ndarray:
+        return hessian
 
     def evaluate(self, at: np.ndarray) -> tuple[float, np.ndarray]:
         value, *gradient = self.rows.sum(_value_and_gradient, self.deviation(at))
@@ -306,11 +294,9 @@ class AffineProblem:
         def product(v: np.ndarray) -> np.ndarray:
             return self.tied(sample.sum(_product, self.deviation(v)) / self._part) + self.modulus * v
 
-        precondition = self.preconditioner(sample)
-        return conjugate_gradients(product, -point.gradient, precondition, closeness, _PRODUCTS)
-
-    def tied_hessian(self, hessian: np.ndarray) -> np.ndarray:
-        return hessian
+        return conjugate_gradients(
+            product, -point.gradient, self.preconditioner(sample), closeness, _PRODUCTS
+        )
 
     def preconditioner(self, sample: Blocks) -> Operator:
         """An approximate inverse of the Hessian: the blocks of single classes."""
@@ -350,12 +336,45 @@ def _inverse_of_pairs(moments: np.ndarray, strength: np.ndarray) -> Operator:
     return apply
 
 
-# The temperature.
+class SharedScale(AffineProblem):
+    """One weight for all classes: parameters ``(u, b_1, ..., b_m)``, ``f_j = (1 + u) x_j + b_j`` with ``x = z / unit``.
 
-_TOL, _MAX_ITER = 1e-6, 50
-# A ridge of the scale itself, so small that it only keeps the problem strongly convex.
-_STEADY = 1e-10
-_DEEPEST = 1e6
+    ``total`` is the weight of all rows, ``ridge`` that of the biases, ``prior`` the share of the prior rows.
+    """
+
+    def __init__(self, source: Source, unit: float, total: float, ridge: float, prior: float):
+        m = source.shape[1]
+        self._pull = np.zeros(m + 1)
+        super().__init__(source, partial(features, temperature=unit), total, np.zeros((m, 2)))
+        self.modulus = 2.0 * np.append(_STEADY, np.full(m, ridge))
+        if prior:
+            unchanged = self.deviation(np.append(unit - 1.0, np.zeros(m)))
+            gradient = self.rows.sum(_value_and_gradient, unchanged)[1:]
+            self._pull = prior * self.tied(gradient.reshape(m, 2))
+
+    def deviation(self, at: np.ndarray) -> np.ndarray:
+        return np.column_stack([np.full(len(at) - 1, at[0]), at[1:]])
+
+    def tied(self, gradient: np.ndarray) -> np.ndarray:
+        return np.append(gradient[:, 0].sum(), gradient[:, 1])
+
+    def tied_hessian(self, hessian: np.ndarray) -> np.ndarray:
+        m = self.shape[0]
+        full = hessian.reshape(m, 2, m, 2)
+        tied = np.empty((m + 1, m + 1))
+        tied[0, 0] = full[:, 0, :, 0].sum()
+        tied[0, 1:] = tied[1:, 0] = full[:, 0, :, 1].sum(axis=0)
+        tied[1:, 1:] = full[:, 1, :, 1]
+        return tied
+
+    def evaluate(self, at: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = super().evaluate(at)
+        return value - float(self._pull @ at), gradient - self._pull
+
+    def preconditioner(self, sample: Blocks) -> Operator:
+        second, _, mass = sample.sum(_class_moments) / self._part
+        inverse = 1.0 / (np.append(second.sum(), mass) + self.modulus)
+        return lambda v: inverse * v
 
 
 def shared_temperature(source: Source, first: TemperatureScaling, ridge: float) -> float:
@@ -374,61 +393,8 @@ def as_they_are(rows: Checked) -> Checked:
 
 def _margins(rows: Checked) -> np.ndarray:
     """Total weight, and the weighted sum of how far the second class lies below the first."""
-    xp = array_namespace(rows.logits)
-    if rows.logits.shape[1] < 2:
-        margin = np.zeros(len(rows))
-    else:
-        top = to_numpy(xp.astype(xp.sort(rows.logits, axis=1)[:, -2:], xp.float64))
-        margin = np.minimum(top[:, 1] - top[:, 0], _DEEPEST)
     weight = weights_of(rows)
-    return np.array([weight.sum(), weight @ margin])
-
-
-class SharedScale(AffineProblem):
-    """One weight for all classes: parameters ``(u, b_1, ..., b_m)``, ``f_j = (1 + u) x_j + b_j`` with ``x = z / unit``.
-
-    Parameters
-    ----------
-    source : Source
-    unit : float
-    total : float
-        Weight of all rows.
-    ridge : float
-        Of the biases.
-    prior : float
-        Share of the prior rows.
-    """
-
-    def __init__(self, source: Source, unit: float, total: float, ridge: float, prior: float):
-        m = source.shape[1]
-        self._pull = np.zeros(m + 1)
-        super().__init__(source, partial(features, temperature=unit), total, np.zeros((m, 2)))
-        self.modulus = 2.0 * np.append(_STEADY, np.full(m, ridge))
-        if prior:
-            as_given = self.deviation(np.append(unit - 1.0, np.zeros(m)))
-            gradient = self.rows.sum(_value_and_gradient, as_given)[1:]
-            self._pull = prior * self.tied(gradient.reshape(m, 2))
-
-    def deviation(self, at: np.ndarray) -> np.ndarray:
-        return np.column_stack([np.full(len(at) - 1, at[0]), at[1:]])
-
-    def tied(self, gradient: np.ndarray) -> np.ndarray:
-        return np.append(gradient[:, 0].sum(), gradient[:, 1])
-
-    def evaluate(self, at: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = super().evaluate(at)
-        return value - float(self._pull @ at), gradient - self._pull
-
-    def tied_hessian(self, hessian: np.ndarray) -> np.ndarray:
-        m = self.shape[0]
-        full = hessian.reshape(m, 2, m, 2)
-        tied = np.empty((m + 1, m + 1))
-        tied[0, 0] = full[:, 0, :, 0].sum()
-        tied[0, 1:] = tied[1:, 0] = full[:, 0, :, 1].sum(axis=0)
-        tied[1:, 1:] = full[:, 1, :, 1]
-        return tied
-
-    def preconditioner(self, sample: Blocks) -> Operator:
-        second, _, mass = sample.sum(_class_moments) / self._part
-        inverse = 1.0 / (np.append(second.sum(), mass) + self.modulus)
-        return lambda v: inverse * v
+    if rows.logits.shape[1] < 2:
+        return np.array([weight.sum(), 0.0])
+    top = np.sort(rows.logits, axis=1)[:, -2:].astype(np.float64)
+    return np.array([weight.sum(), weight @ np.minimum(top[:, 1] - top[:, 0], _DEEPEST)])

@@ -17,7 +17,7 @@ by what both achieve together on rows that neither has seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from ..errors import InputError, part_of_a_fit
 from ..inputs.reader import Checked
 from ..inputs.validation import check_choice, check_number
 from . import state
-from .affine import ROUGH, LowerBoundRule, StructuredScaling, log_likelihood
+from .affine import ROUGH, StructuredScaling, log_likelihood, with_largest_bound
 from .base import Calibrator
 from .conditional import ConditionalMCCT
 from .cone_calibrator import SMALLEST, ConeCalibrator
@@ -280,17 +280,18 @@ class StructuredMCCT(Stacked):
         parts = splits_of(logits, weight, self.folds)
         halves = splits_of(logits, weight, 2, number=1)
         judged = clone(then).set_params(tol=max(self.tol, ROUGH))
-        choice = LowerBoundRule(share)
-        for strength, middle in first.along_path(Checked(logits, labels, weight), parts):
-            if strength == np.inf:  # a scale is part of the second stage as well, so the first is left out
-                middle = logits
-            # Two parts are enough for the second, which has little to learn: as many fits as there are strengths.
-            choice.add(strength, log_likelihood(out_of_fold(judged, middle, labels, weight, halves), labels))
-            if choice.is_latest:
-                best = middle
-            if choice.is_past:
-                break
-        return choice.best, best
+
+        def trials() -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+            for strength, middle in first.along_path(Checked(logits, labels, weight), parts):
+                if (
+                    strength == np.inf
+                ):  # a scale is part of the second stage as well, so the first is left out
+                    middle = logits
+                # Two parts are enough for the second, which has little to learn: as many fits as there are strengths.
+                after = out_of_fold(judged, middle, labels, weight, halves)
+                yield strength, log_likelihood(after, labels), middle
+
+        return with_largest_bound(trials(), share)
 
     def _unfitted(self, n_classes: int = 2) -> tuple[StructuredScaling, ConeCalibrator]:
         kind = self.kind
