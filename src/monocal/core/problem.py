@@ -42,7 +42,6 @@ class Status(StrEnum):
     LAST_SCALE = f"converged: at the last scale looked at, where the error still falls, {_VALLEY}"
     ITERATIONS = "stopped: the iteration limit was reached before the tolerance"
     STALLED = "stopped: no further decrease is possible in this precision"
-    UNCHECKED = "stopped: the last step was too small to check, and nothing was measured where it leads"
 
 
 @dataclass(frozen=True)
@@ -122,14 +121,6 @@ class Solution:
     def _repr_html_(self) -> str:
         names = ("status", "kkt", "duality_gap", "objective", "n_iter")
         return html_table("Solution", [(name.replace("_", " "), getattr(self, name)) for name in names])
-
-
-def unchecked(coefficients: np.ndarray, n_iter: int, history: list[Step]) -> Solution:
-    """A point at which nothing was measured."""
-    nothing = float("nan")
-    return Solution(
-        coefficients, False, Status.UNCHECKED, nothing, nothing, nothing, n_iter, history=tuple(history)
-    )
 
 
 @dataclass(frozen=True)
