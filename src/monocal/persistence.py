@@ -45,8 +45,6 @@ _BLOCK = 1 << 24  # bytes hashed at a time
 _MOST_COUNTED = 1000  # classes whose labels are counted in the file
 # What is read of a file at the most: a matrix for five thousand classes.
 LARGEST_FILE = 1 << 29
-# Levels of lists and records in a file: each takes Python a few frames to read.
-_DEEPEST = 100
 # Characters of a string in an array: numpy makes room for as many in every entry.
 _LONGEST_STRING = 1 << 16
 # Parameters of earlier versions that mean nothing now.
@@ -123,7 +121,7 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     >>> bool((again.predict_proba(data.values) == cal.predict_proba(data.values)).all())
     True
     """
-    return _calibrator(_document(path), str(path))
+    return from_json(_text(path), str(path))
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -141,11 +139,11 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     >>> mc.persistence.describe(path)["class"]
     'TemperatureScaling'
     """
-    document = _document(path)
-    entries = ("format_version", "monocal_version", "class", "parameters", "data", "metrics", "checksum")
-    encoded = ("parameters", "metrics")
+    document = _parse(_text(path), str(path))
+    names = ("format_version", "monocal_version", "class", "parameters", "data", "metrics", "checksum")
     with _one_sentence(str(path)):
-        return {key: decode(document.get(key)) if key in encoded else document.get(key) for key in entries}
+        decoded = {name: decode(document.get(name)) for name in ("parameters", "metrics")}
+    return {name: document.get(name) for name in names} | decoded
 
 
 def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = ROWS) -> dict[str, Any]:
@@ -183,11 +181,10 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = R
     result = {"sha256": digest.hexdigest(), "shape": list(values.shape), "dtype": str(values.dtype)}
     in_rows = values.ndim == 2 and labels.shape == values.shape[:1]
     n_classes = values.shape[-1 if in_rows else layout.class_axis]
-    if layout.ignore_index is not None:
-        labels = labels[labels != layout.ignore_index]
-    one_score_each = labels.shape == values.shape
-    if not one_score_each and n_classes <= _MOST_COUNTED and ((labels >= 0) & (labels < n_classes)).all():
-        result["label_counts"] = np.bincount(labels.ravel(), minlength=n_classes).tolist()
+    counted = labels[labels != layout.ignore_index] if layout.ignore_index is not None else labels
+    of_classes = labels.shape != values.shape and n_classes <= _MOST_COUNTED
+    if of_classes and ((counted >= 0) & (counted < n_classes)).all():
+        result["label_counts"] = np.bincount(counted.ravel(), minlength=n_classes).tolist()
     return result
 
 
@@ -218,13 +215,7 @@ def to_json(
         "metrics": None if metrics is None else encode(dict(metrics), "metrics"),
         "state": contents["state"],
     }
-    if _is_deep(document):
-        raise InputError(
-            f"The calibrator or its metrics have lists within lists more than {_DEEPEST} deep, which load() does not read: "
-            "flatten them."
-        )
-    document["checksum"] = _checksum(document)
-    text = _indented(document) + "\n"
+    text = _lines(document | {"checksum": _checksum(document)}, levels=2) + "\n"
     if len(text) > LARGEST_FILE:
         raise InputError(
             f"The calibrator needs {len(text) >> 20} MB as JSON, more than the {LARGEST_FILE >> 20} MB that load() reads: "
@@ -243,7 +234,7 @@ def _contents(calibrator: Calibrator) -> dict[str, Any]:
 
 
 def encode(value: Any, name: str) -> Any:
-    """A value as JSON can hold it; ``name`` says where it is, where it cannot."""
+    """A value as JSON can hold it; ``name`` is where it stands, for the message if it cannot."""
     if value is None or isinstance(value, (bool, str)) or type(value) is int:
         return value
     if isinstance(value, Calibrator):
@@ -269,8 +260,8 @@ def encode(value: Any, name: str) -> Any:
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
         return {"$object": record, **{k: encode(v, f"{name}.{k}") for k, v in fields.items()}}
     raise InputError(
-        f"{name} is a {type(value).__name__}, which a saved calibrator cannot hold: it can hold numbers, strings, arrays, "
-        f"lists and mappings. Use a built-in option for it, or pickle the calibrator."
+        f"{name} is a {type(value).__name__}, which a saved calibrator cannot hold: use numbers, strings, arrays, lists and "
+        "mappings, or pickle the calibrator."
     )
 
 
@@ -307,21 +298,13 @@ def _checksum(document: Mapping[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def _indented(value: Any, indent: str = "") -> str:
-    """JSON with one line for a number, a list of plain values or a short record."""
-    inner = indent + "  "
-    if isinstance(value, dict) and value:
-        items = [f"{json.dumps(key)}: {_indented(item, inner)}" for key, item in value.items()]
-        brackets = "{}"
-    elif isinstance(value, list) and any(isinstance(item, (list, dict)) for item in value):
-        items = [_indented(item, inner) for item in value]
-        brackets = "[]"
-    else:
+def _lines(value: Any, levels: int) -> str:
+    """JSON with a line for each entry of so many levels of mappings."""
+    if not levels or not isinstance(value, dict) or not value:
         return json.dumps(value, allow_nan=False)
-    if sum(map(len, items)) < 110 - len(indent) and not any("\n" in item for item in items):
-        return f"{brackets[0]}{', '.join(items)}{brackets[1]}"
-    lines = ",\n".join(inner + item for item in items)
-    return f"{brackets[0]}\n{lines}\n{indent}{brackets[1]}"
+    end = "\n" + "  " * (2 - levels)
+    entries = [f"{end}  {json.dumps(key)}: {_lines(item, levels - 1)}" for key, item in value.items()]
+    return "{" + ",".join(entries) + end + "}"
 
 
 # Reading
@@ -329,41 +312,38 @@ def _indented(value: Any, indent: str = "") -> str:
 
 def from_json(text: str, where: str = "text") -> Calibrator:
     """The calibrator in a text that `to_json` made; ``where`` names it in messages."""
-    return _calibrator(_parse(text, where), where)
+    document = _parse(text, where)
+    with _one_sentence(where):
+        if not document["state"]:
+            raise FileError(
+                f"{where} holds a calibrator that was never fitted: fit it, and write it again with save()."
+            )
+        return _restored(document["class"], document, where)
 
 
-def _document(path: str | os.PathLike[str]) -> dict[str, Any]:
+def _text(path: str | os.PathLike[str]) -> str:
     try:
-        text = _read_bounded(path).decode("utf-8")
+        status = os.stat(path)
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a pipe may never end
+            raise FileError(f"{path} is no plain file: {_WHAT_TO_DO}.")
+        if status.st_size > LARGEST_FILE:
+            raise FileError(
+                f"{path} has more than {LARGEST_FILE >> 20} MB, which no saved calibrator has: {_WHAT_TO_DO}."
+            )
+        return Path(path).read_text("utf-8")
     except FileNotFoundError:
         raise FileError(f"There is no file {path}: check the name and the folder.") from None
     except UnicodeDecodeError:
         raise FileError(f"{path} is no saved calibrator but something binary: {_WHAT_TO_DO}.") from None
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror or error}; check what it is.") from error
-    return _parse(text, str(path))
-
-
-def _read_bounded(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a plain file; a pipe or a device, which may never end, is not waited for."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            raise FileError(f"{path} is no plain file: {_WHAT_TO_DO}.")
-        content = file.read(LARGEST_FILE + 1)
-    if len(content) > LARGEST_FILE:
-        raise FileError(
-            f"{path} has more than {LARGEST_FILE >> 20} MB, which no saved calibrator has: {_WHAT_TO_DO}."
-        )
-    return content
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:
     if not text.strip():
         raise FileError(f"{where} is empty: write or copy it again.")
     try:
-        document = json.loads(text, parse_constant=_no_constant)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileError(
             f"{where} is no JSON that can be read: damaged, cut short or of another kind ({error}); write or copy it again."
@@ -371,36 +351,20 @@ def _parse(text: str, where: str) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise FileError(f"{where} is JSON but no saved calibrator: {_WHAT_TO_DO}.")
     version = document.get("format_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    if type(version) is not int or version < 1:
         raise FileError(f"{where} has format version {version!r}: it is damaged; write it again.")
     if version > _FORMAT_VERSION:
         raise FileError(
             f"{where} was written by monocal {document.get('monocal_version')} in format {version}, and this monocal "
             f"{__version__} reads up to format {_FORMAT_VERSION}: upgrade with  pip install --upgrade monocal"
         )
-    if _is_deep(document):
-        raise FileError(
-            f"{where} has lists within lists more than {_DEEPEST} deep, which no saved calibrator has: {_WHAT_TO_DO}."
-        )
-    if document.get("checksum") != _checksum(document):
+    with _one_sentence(where):
+        checksum = _checksum(document)
+    if document.get("checksum") != checksum:
         raise FileError(
             f"{where} does not match its checksum: it was damaged or edited by hand; write or copy it again."
         )
     return document
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _is_deep(document: Any) -> bool:
-    level = [document]
-    for _ in range(_DEEPEST):
-        inside = (value.values() if isinstance(value, dict) else value for value in level)
-        level = [item for items in inside for item in items if isinstance(item, (dict, list))]
-        if not level:
-            return False
-    return True
 
 
 @contextmanager
@@ -414,15 +378,6 @@ def _one_sentence(where: str) -> Iterator[None]:
         raise FileError(
             f"{where} holds no calibrator that monocal {__version__} can make ({error}); write it again with save()."
         ) from error
-
-
-def _calibrator(document: Mapping[str, Any], where: str) -> Calibrator:
-    with _one_sentence(where):
-        if not document["state"]:
-            raise FileError(
-                f"{where} holds a calibrator that was never fitted: fit it, and write it again with save()."
-            )
-        return _restored(document["class"], document, where)
 
 
 def _restored(name: str, contents: Mapping[str, Any], where: str) -> Calibrator:
@@ -446,13 +401,9 @@ def _find_class(name: str, where: str) -> type[Calibrator]:
         if _class_name(kind) == name:
             return kind
         waiting += kind.__subclasses__()
-    module = name.partition(":")[0] if ":" in name else ""
-    what_to_do = (
-        f"import {module} before loading" if module else "upgrade with  pip install --upgrade monocal"
-    )
-    raise FileError(
-        f"{where} holds a {name.rpartition(':')[2]}, which is not known here (monocal {__version__}): {what_to_do}"
-    )
+    module, colon, bare = name.rpartition(":")
+    advice = f"import {module} before loading" if colon else "upgrade with  pip install --upgrade monocal"
+    raise FileError(f"{where} holds a {bare}, which is not known here (monocal {__version__}): {advice}")
 
 
 def _find_record(name: str) -> Any:

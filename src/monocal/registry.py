@@ -13,6 +13,18 @@ from .calibrators.multilabel import MultilabelMCCT
 from .calibrators.score_rows import ScoreCalibrator
 from .errors import InputError
 
+# Names of persons in the names of classes.
+_PEOPLE = ("Venn", "Abers", "Platt", "Bayesian", "Dirichlet")
+# Beginnings that mean one method, whatever else may begin so one day.
+_SHORT = {
+    "sigmoid": "plattscaling",  # as scikit-learn calls it
+    "logistic": "plattscaling",
+    "binary": "binarymcct",
+    "conditional": "conditionalmcct",
+    "structured": "structuredmcct",
+    "temperature": "temperaturescaling",
+}
+
 
 @dataclass(frozen=True)
 class CalibratorInfo:
@@ -91,7 +103,8 @@ def all_calibrators(*, one_score: bool = False, multilabel: bool = False) -> lis
 
 
 def _listed(cls: type[Calibrator]) -> list[CalibratorInfo]:
-    variants = vars(cls).get("_variants", {_title(cls): {}})
+    title = method_name(cls)
+    variants = vars(cls).get("_variants", {title[0].upper() + title[1:]: {}})
     return [
         CalibratorInfo(
             name=name,
@@ -103,11 +116,10 @@ def _listed(cls: type[Calibrator]) -> list[CalibratorInfo]:
             published=name.endswith("published"),
             one_score=issubclass(cls, ScoreCalibrator) and cls is not MultilabelMCCT,
             multilabel=cls is MultilabelMCCT,
-            make=make,
+            make=partial(cls, **parameters),
         )
         for name, parameters in variants.items()
-        for make in [partial(cls, **parameters)]
-        for calibrator in [make()]
+        for calibrator in [cls(**parameters)]
     ]
 
 
@@ -120,34 +132,14 @@ def _reference(cls: type) -> str:
     return "monocal"
 
 
-def _title(cls: type) -> str:
-    name = method_name(cls)
-    return name[0].upper() + name[1:]
-
-
-def _hyphenated(cls: type) -> str:
-    return method_name(cls).lower().replace(" ", "-")
-
-
-# Names of persons in the names of classes.
-_PEOPLE = ("Venn", "Abers", "Platt", "Bayesian", "Dirichlet")
-
-
 def method_name(kind: type) -> str:
     """``TemperatureScaling`` as temperature scaling, ``ConditionalMCCT`` as conditional MCCT."""
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[0-9]+", kind.__name__)
     return " ".join(part if part.isupper() or part in _PEOPLE else part.lower() for part in parts)
 
 
-# Beginnings that mean one method, whatever else may begin so one day.
-_SHORT = {
-    "sigmoid": "platt-scaling",  # as scikit-learn calls it
-    "logistic": "platt-scaling",
-    "binary": "binary-mcct",
-    "conditional": "conditional-mcct",
-    "structured": "structured-mcct",
-    "temperature": "temperature-scaling",
-}
+def _hyphenated(name: str) -> str:
+    return name.lower().replace(" ", "-")
 
 
 def methods() -> dict[str, Calibrator]:
@@ -156,22 +148,21 @@ def methods() -> dict[str, Calibrator]:
     Classes under their own names, then the names of `all_calibrators`: ``ts-mse``, ``isotonic-ovr``, ...
     """
     listed = all_calibrators() + all_calibrators(one_score=True)
-    own = {_hyphenated(info.cls): info.cls() for info in listed if not info.published}
-    return own | {info.name.lower().replace(" ", "-"): info.make() for info in listed}
+    own = {_hyphenated(method_name(info.cls)): info.cls() for info in listed if not info.published}
+    return own | {_hyphenated(info.name): info.make() for info in listed}
 
 
 def find_method(name: str) -> tuple[str, Calibrator]:
     """The name as listed and a new calibrator, for a name whole or begun, with or without hyphens and capitals."""
     known = methods()
-    plain = letters(_SHORT.get(letters(name), name))
-    same = [listed for listed in known if letters(listed) == plain]
+    plain = _SHORT.get(letters(name), letters(name))
     begun = [listed for listed in known if plain and letters(listed).startswith(plain)]
-    if same or len({repr(known[listed]) for listed in begun}) == 1:
-        listed = (same or begun)[0]
-        return listed, known[listed]
+    chosen = [listed for listed in begun if letters(listed) == plain] or begun
+    if chosen and len({repr(known[listed]) for listed in chosen}) == 1:
+        return chosen[0], known[chosen[0]]
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     perhaps = f": did you mean {near[0]}?" if near else "."
-    classes = dict.fromkeys(_hyphenated(type(method)) for method in known.values())
+    classes = dict.fromkeys(_hyphenated(method_name(type(method))) for method in known.values())
     raise InputError(f"There is no method {name!r}{perhaps} The methods are {', '.join(classes)}.")
 
 
