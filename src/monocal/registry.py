@@ -91,7 +91,7 @@ def all_calibrators(*, one_score: bool = False, multilabel: bool = False) -> lis
     --------
     >>> import monocal as mc
     >>> [c.name for c in mc.all_calibrators() if c.preserves_order and not c.extras][:3]
-    ['Isotonic', 'ETS', 'ETS MSE']
+    ['Conditional MCCT', 'ETS', 'ETS MSE']
     """
     listed = [
         info

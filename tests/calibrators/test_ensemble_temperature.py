@@ -7,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
 from hostile import calibration_set
-from monocal.calibrators.binning import simplex_least_squares
+from monocal.calibrators.ensemble_temperature import simplex_least_squares
 from monocal.calibrators.temperature import brier_scale
 
 

@@ -5,7 +5,7 @@
 turns calibrated probabilities into those of a population with frequencies ``prior'`` (Saerens, Latinne, Decaestecker, 2002).
 They are known, or estimated from rows without labels: with ``r_nj = p(j | x_n) / prior_j`` they maximise the concave likelihood
 
-    L(w) = 1/N sum_n log sum_j w_j r_nj     over  w >= 0,  sum_j w_j = 1        (`binning.most_likely_mixture`).
+    L(w) = 1/N sum_n log sum_j w_j r_nj     over  w >= 0,  sum_j w_j = 1        (`ensemble_temperature.most_likely_mixture`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..inputs.validation import check_number
 from . import state
 from .base import Calibrator
 from .binary_mcct import BinaryMCCT
-from .binning import most_likely_mixture
 from .calibrated_rows import squared
 from .cone_calibrator import warn_if_unfinished
+from .ensemble_temperature import most_likely_mixture
 from .stacked import check_stages
 from .temperature import TemperatureScaling
 

@@ -2,7 +2,6 @@
 
 Platt        log-odds = a + b s                                   fitted to targets (n_1 + 1) / (n_1 + 2) and 1 / (n_0 + 2)
 beta         log-odds = a log p - b log(1 - p) + c,  a, b >= 0    of probabilities
-isotonic     p = argmin sum weight (p(s) - y)^2,  p non-decreasing
 Venn-Abers   p_0, p_1: isotonic regression with the new row added as class 0, as class 1;   p = p_1 / (1 - p_0 + p_1)
 """
 
@@ -11,7 +10,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.isotonic import IsotonicRegression
 
 from ..arrays import device_of, to_numpy
 from ..errors import warn
@@ -19,7 +17,7 @@ from ..inputs.formats import format_of
 from ..solver import minimize
 from .binary_cone import LogisticCone
 from .binary_map import expit, log_odds, ordered_log
-from .score_rows import ScoreCalibrator
+from .score_rows import ScoreCalibrator, check_rising
 from .state import expect
 
 # Log-odds of probabilities are cut here where a line is fitted to them: those of 0 and 1 have none.
@@ -172,64 +170,6 @@ class BetaCalibration(_Linear):
         return self.intercept_ + float(self.coef_[0]) * log_p - float(self.coef_[1]) * log_not
 
 
-class ScoreIsotonic(ScoreCalibrator):
-    """Isotonic regression of the labels on one score, as scikit-learn has it for two classes.
-
-    `IsotonicCalibration` does this where it is fitted to one score per row.
-
-    Parameters
-    ----------
-    input : {"logits", "probabilities", "scores"}
-
-    Attributes
-    ----------
-    knots_, values_ : ndarray
-        The broken line from scores to probabilities.
-
-    Examples
-    --------
-    >>> from monocal.calibrators import ScoreIsotonic
-    >>> cal = ScoreIsotonic(input="scores").fit([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], [0, 0, 1, 0, 1, 1])
-    >>> cal.predict_proba([-1.0, 0.0, 1.5])
-    array([0.  , 0.5 , 0.75])
-    """
-
-    _variants: ClassVar = {}  # inside IsotonicCalibration
-
-    def __init__(self, *, input: str = "logits"):
-        self.input = input
-
-    def _fit_scores(
-        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
-    ) -> None:
-        x = expit(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
-        self.knots_, self.values_ = isotonic_line(x, labels, weight)
-
-    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
-        p = interpolated(to_numpy(scores[0]), self.knots_, self.values_)
-        return xp.asarray(log_odds(p, np), **device_of(scores[0]))
-
-    def check_state(self) -> None:
-        super().check_state()
-        check_rising("knots_", self.knots_, strictly=True)
-        check_rising("values_", self.values_, len(self.knots_))
-
-
-def isotonic_line(p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Knots and values of the isotonic fit."""
-    fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(p, hit, sample_weight=weight)
-    return fit.X_thresholds_, fit.y_thresholds_
-
-
-def interpolated(x: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Linear interpolation between non-decreasing ``values`` that rounding cannot make decrease; constant outside."""
-    at = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, max(len(knots) - 2, 0))
-    after = np.minimum(at + 1, len(knots) - 1)
-    width = np.maximum(knots[after] - knots[at], 1e-300)
-    part = np.clip((x - knots[at]) / width, 0.0, 1.0)
-    return np.minimum(values[at] + (values[after] - values[at]) * part, values[after])
-
-
 class VennAbers(ScoreCalibrator):
     """Inductive Venn-Abers prediction: two isotonic regressions for each new row, and the interval between them.
 
@@ -347,11 +287,3 @@ def _push(corners: list[tuple[float, float]], point: tuple[float, float]) -> Non
             break
         corners.pop()
     corners.append(point)
-
-
-def check_rising(name: str, values: Any, size: int | None = None, strictly: bool = False) -> None:
-    """Raise ValueError unless numbers rise; with a ``size``, so many probabilities that do not fall."""
-    a = np.asarray(values, dtype=np.float64)
-    right: Any = a.ndim == 1 and len(a) and np.isfinite(a).all() and size in (None, len(a))
-    expect(right and np.diff(a) > (0.0 if strictly else -1e-12), name, a, "numbers that rise")
-    expect(size is None or (a >= 0) & (a <= 1), name, a, "probabilities")

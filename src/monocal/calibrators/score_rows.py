@@ -541,3 +541,11 @@ def labels_like(labels: np.ndarray, f: Any, values: Any) -> Any:
     if is_torch(values) and labels.dtype.kind in "iubf":
         return array_namespace(values).asarray(chosen, device=values.device)
     return chosen
+
+
+def check_rising(name: str, values: Any, size: int | None = None, strictly: bool = False) -> None:
+    """Raise ValueError unless numbers rise; with a ``size``, so many probabilities that do not fall."""
+    a = np.asarray(values, dtype=np.float64)
+    right: Any = a.ndim == 1 and len(a) and np.isfinite(a).all() and size in (None, len(a))
+    state.expect(right and np.diff(a) > (0.0 if strictly else -1e-12), name, a, "numbers that rise")
+    state.expect(size is None or (a >= 0) & (a <= 1), name, a, "probabilities")

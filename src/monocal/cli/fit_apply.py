@@ -43,7 +43,7 @@ def make(
     name: str | None, data: LogitsSet, parameters: dict[str, Any] | None = None, *, context: bool = False
 ) -> Calibrator:
     """A calibrator for these logits or probabilities that is not fitted yet; None: the one recommended for them."""
-    from ..calibrators.binning import IsotonicCalibration
+    from ..calibrators.isotonic import IsotonicCalibration
     from ..calibrators.multilabel import MultilabelMCCT
     from ..registry import all_calibrators, find_method, letters
     from ..selection import recommend

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ..calibrators import CALIBRATORS
-from ..calibrators.binning import IsotonicCalibration
+from ..calibrators.isotonic import IsotonicCalibration
 from ..calibrators.label_shift import LabelShift
 from ..calibrators.mcct import MCCTInverse
 from ..calibrators.networks import NetworkCalibrator
