@@ -1,7 +1,7 @@
 """A report on one page: what was wrong with a model's probabilities, what calibration did, and how to use it.
 
-`collect` makes the figures (`Report`), `comparison` judges methods, `sentences` has every sentence, and `page` fills one
-template: a file that needs no network.
+`collect` makes the figures (`Report`), `comparison` judges methods on the rows of a `trial`, `sentences` has the verdict, and
+`page` fills one template: a file that needs no network.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import os
 from typing import Any
 
 from ..io import atomic_path
-from .collect import Report, Side, collect
+from .collect import LabelReport, Report, Side, collect, collect_labels
 from .comparison import MethodComparison, MethodResult, compare_methods, default_methods
-from .label_page import LabelReport, collect_labels
 from .trial import Trial, as_set
 
 __all__ = [

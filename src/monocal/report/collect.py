@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import platform
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -17,16 +16,19 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from .. import persistence
+from ..calibrators.multilabel import MultilabelMCCT
 from ..data import LogitsSet, atomic_path
-from ..errors import InputError
+from ..errors import InputError, InputTypeError
 from ..metrics import (
     Evaluation,
     Floor,
     GroupEvaluation,
+    LabelEvaluation,
     LabelShiftTest,
     OrderAudit,
     ece_floor,
     evaluate,
+    evaluate_labels,
     label_shift_test,
 )
 from ..metrics.differences import Difference, paired_difference
@@ -36,15 +38,39 @@ from ..metrics.table import row_terms
 from ..plots import CalibrationCurve, GroupDisplay, margin_curve, margins, reliability_curve
 from ..registry import method_name
 from ..selection import recommend
-from ..solver import Solution
-from .comparison import UNCALIBRATED, MethodComparison, compare_methods, context_of, default_methods
-from .sentences import Verdict, verdict
-from .trial import FOLDS, Judged, Trial, as_set
+from .comparison import MethodComparison, compare_methods, context_of, default_methods
+from .sentences import Verdict, how_judged, label_verdict, verdict
+from .trial import Judged, Trial, as_label_set, as_set
 
 METRICS = ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "accuracy")
 METRICS_OF_TWO = ("nll", "positive_brier", "positive_ece", "accuracy")  # the errors are those of P(class 1)
 _ROWS_A_BIN = 10  # of the margin: fewer say nothing
 _DRAWN_ROWS = 5_000_000  # rows drawn for intervals when the number of draws is not given: seconds
+
+
+@dataclass(frozen=True)
+class _Page:
+    title: str
+    cal: LogitsSet
+    n_judged: int
+    judged_how: str
+    shown: str
+    calibrator: Any
+    saved: str | None
+    notes: tuple[str, ...]
+    created: str
+
+    def to_html(self) -> str:
+        """The page: one text, no network."""
+        from .page import page
+
+        return page(self)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the page, whole or not at all."""
+        with atomic_path(path, force=force) as temporary:
+            temporary.write_text(self.to_html(), encoding="utf-8", errors="backslashreplace")
+        return Path(path)
 
 
 @dataclass(frozen=True)
@@ -75,15 +101,25 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(_Page):
     """All figures of a report.
 
     Attributes
     ----------
-    title, data_name, kind : str
-    n_cal, n_judged, n_classes : int
+    title : str
+    cal : LogitsSet
+        The calibration set.
+    n_judged : int
     judged_how : str
         In words: on which rows the figures were computed.
+    shown : str
+        The method of this page: the one asked for, or the one recommended.
+    calibrator : Calibrator
+        It, fitted on all calibration rows.
+    saved : str or None
+        It as JSON, where it can be saved.
+    notes : tuple of str
+    created : str
     before, after : Side
     changes : dict of str to Difference
         After minus before, paired by row, of the metrics that are means over rows.
@@ -91,68 +127,36 @@ class Report:
     methods : MethodComparison or None
     shift : LabelShiftTest or None
         Of calibration against test labels, where there is a test set.
+    context : bool
+        Whether the calibrator was fitted with the groups as its context.
     class_names : tuple of str
         Without names of their own, class 0, class 1 and so on.
-    shown : str
-        The method of this page: the one asked for, or the one recommended.
-    context : bool
-        Whether it was fitted with the groups as its context.
-    calibrator : Calibrator
-        It, fitted on all calibration rows.
-    saved : str or None
-        It as JSON, where it can be saved.
     groups : tuple of dict of str to GroupEvaluation
         Predicted classes (not of two classes), then the caller's groups, each before and after.
     confidence : tuple of (before, after)
         Median confidences of the top class (of two classes P(class 1)), from low to high.
-    explanation : str or None
-        What the calibrator says of itself (its ``explain``), where it does.
-    solution : Solution or None
-        With the certificate.
-    fingerprint : dict
-        Of the calibration data.
-    versions : dict of str to str
-    created : str
-    notes : tuple of str
 
     Examples
     --------
     >>> import monocal as mc
     >>> data = mc.data.synthetic(400, 4)
     >>> report = mc.report.collect(data, calibrator=mc.MCCT(), methods=False, n_boot=20)
-    >>> report.audit.preserved, report.solution.converged
+    >>> report.audit.preserved, report.calibrator.solution_.converged
     (True, True)
     >>> report.verdict.state
     'bad'
     """
 
-    title: str
-    data_name: str
-    kind: str
-    n_cal: int
-    n_judged: int
-    n_classes: int
-    judged_how: str
     before: Side
     after: Side
     changes: dict[str, Difference]
     audit: OrderAudit
     methods: MethodComparison | None
     shift: LabelShiftTest | None
-    class_names: tuple[str, ...]
-    shown: str
     context: bool
-    calibrator: Any
-    saved: str | None
+    class_names: tuple[str, ...]
     groups: tuple[dict[str, GroupEvaluation], ...]
     confidence: tuple[tuple[float, float], ...]
-    values: np.ndarray
-    explanation: str | None
-    solution: Solution | None
-    fingerprint: dict[str, Any]
-    versions: dict[str, str]
-    created: str
-    notes: tuple[str, ...]
 
     @property
     def verdict(self) -> Verdict:
@@ -171,17 +175,45 @@ class Report:
             "verdict": self.verdict.to_dict(),
         }
 
-    def to_html(self) -> str:
-        """The page: one text, no network."""
-        from .page import page
 
-        return page(self)
+@dataclass(frozen=True)
+class LabelReport(_Page):
+    """All figures of a report on many labels.
 
-    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Write the page, whole or not at all."""
-        with atomic_path(path, force=force) as temporary:
-            temporary.write_text(self.to_html(), encoding="utf-8", errors="backslashreplace")
-        return Path(path)
+    Attributes
+    ----------
+    title, cal, n_judged, judged_how, shown, calibrator, saved, notes, created
+        As in `Report`.
+    before, after : LabelEvaluation
+    curves : dict of str to CalibrationCurve
+        Of all entries of all labels together, before and after.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import monocal as mc
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(size=(500, 3))
+    >>> y = (rng.uniform(size=p.shape) < p**2).astype(int)
+    >>> data = mc.data.LogitsSet(p, y, kind="probabilities", many_labels=True)
+    >>> report = mc.write_report("labels.html", data)
+    >>> len(report.before.off), report.after.off
+    (3, ())
+    """
+
+    before: LabelEvaluation
+    after: LabelEvaluation
+    curves: dict[str, CalibrationCurve]
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the page says first."""
+        return label_verdict(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        sides = {"before": self.before.to_dict(), "after": self.after.to_dict()}
+        return {"judged_on": self.judged_how, **sides, "verdict": self.verdict.to_dict()}
 
 
 def collect(
@@ -210,8 +242,7 @@ def collect(
         Set to judge on. Without one the figures come from 5-fold cross-validation, and the page says so.
     calibrator : Calibrator, optional
         Unfitted: it is fitted on ``cal``. Fitted: it is judged as it is. Either is shown on the page, which says how it
-        compares. Default: the one recommended for the calibration rows
-        (`monocal.selection.recommend`).
+        compares. Default: the one recommended for the calibration rows (`monocal.selection.recommend`).
     methods : mapping of names to unfitted calibrators, or bool, optional
         What to compare. Default: every calibrator that trains no network; True: those as well; False: no comparison.
     title : str, optional
@@ -251,30 +282,32 @@ def collect(
     step = on_step or (lambda text: None)
     cal = as_set(cal, "cal", kind)
     test = None if test is None else as_set(test, "test", cal.kind)
-    template, fitted = template_of(calibrator, cal)
-    cal, test = in_one_order(cal, test, template if fitted else None)
+    fitted = _is_fitted(calibrator, cal)
+    cal, test = _in_one_order(cal, test, calibrator if fitted else None)
     trial = Trial.of(cal, test, seed)
-    class_names = cal.class_names or tuple(f"class {c}" for c in range(cal.n_classes))
+    names = cal.class_names or tuple(f"class {c}" for c in range(cal.n_classes))
     if isinstance(groups, str) and groups == PREDICTED:
         groups = None  # they are always shown
     if groups is not None:
         read_groups(groups, len(trial.labels))  # refuses before the work, not after it
     if n_boot is None:
         n_boot = int(np.clip(_DRAWN_ROWS // len(trial.labels), 100, 500))
+    if methods is True:
+        methods = default_methods(cal.kind, cal.n_classes, networks=True)
 
     judged = comparison = None
-    if template is not None:
+    if calibrator is not None:
         step("fitting")
-        judged = trial.judge(template, fitted=fitted)
+        judged = trial.judge(calibrator, fitted=fitted)
     if methods is not False:
         step("comparing methods")
         comparison = compare_methods(
             trial,
-            default_methods(cal.kind, cal.n_classes, networks=True) if methods is True else methods,
+            methods,
             # One that came fitted may have seen the rows that the others are cross-validated on.
-            known=None if judged is None or (fitted and trial.crossed) else (template, judged),
+            known=None if judged is None or (fitted and trial.crossed) else (calibrator, judged),
             groups=groups,
-            class_names=class_names,
+            class_names=names,
             n_boot=min(n_boot, 200),
             level=level,
             time_limit=time_limit,
@@ -283,78 +316,104 @@ def collect(
         )
     of_fit: dict[str, Any] = {}
     if judged is None:
-        template, judged, of_fit = _default(trial, methods, comparison, groups)
+        calibrator, judged, of_fit = _default(trial, methods, comparison, groups)
+        shown = comparison and comparison.shown
+    else:
+        shown = comparison and (comparison.asked or f"{method_name(type(calibrator))} as given")
     refit = trial.crossed and not fitted
-    model = clone(template).fit(cal.values, cal.labels, **of_fit) if refit else judged.model
-    own = method_name(type(template))
-    shown = own if comparison is None else comparison.shown or own
-    if calibrator is not None and comparison is not None and comparison.asked is None:
-        shown = f"{own} as given"
+    model = clone(calibrator).fit(cal.values, cal.labels, **of_fit) if refit else judged.model
 
     step("measuring")
     both = trial.before, judged.probabilities
     sides = _sides(trial, both, n_bins, n_boot, level, seed)
-    if comparison is not None:  # one interval for one number
-        comparison = comparison.with_evaluations(
-            {UNCALIBRATED: sides[0].evaluation, shown: sides[1].evaluation}
-        )
-    name = cal.name if cal.name != "data" else "your data"
     return Report(
-        title=title or f"Calibration of {name}",
-        data_name=name,
-        kind=cal.kind,
-        n_cal=cal.n_samples,
-        n_judged=len(trial.labels),
-        n_classes=cal.n_classes,
-        judged_how=how_judged(len(trial.labels), fitted, test is not None),
+        **_frame(title, cal, test, trial, fitted, model, sides[1].evaluation),
+        shown=shown or method_name(type(calibrator)),
         before=sides[0],
         after=sides[1],
         changes=_changes(trial, both, level),
         audit=judged.audit,
         methods=comparison,
         shift=None if test is None else label_shift_test(cal.labels, test.labels, n_classes=cal.n_classes),
-        class_names=class_names,
-        shown=shown,
         context=bool(of_fit),
-        calibrator=model,
-        saved=saved_calibrator(model, cal, fitted, sides[1].evaluation),
-        groups=_groups(both, trial.labels, groups, class_names, level, seed),
+        class_names=names,
+        groups=_groups(both, trial.labels, groups, names, level, seed),
         confidence=_confidence(both),
-        values=cal.values,
-        explanation=str(model.explain()) if hasattr(model, "explain") else None,
-        solution=getattr(model, "solution_", None),
-        fingerprint=persistence.fingerprint(cal.values, cal.labels),
-        versions=versions(),
-        created=now(),
-        notes=notes_of(cal, test),
     )
 
 
-def _default(
-    trial: Trial, methods: Any, comparison: MethodComparison | None, groups: Any
-) -> tuple[Any, Judged, dict[str, Any]]:
-    """The method of a page for which none was asked: unfitted, judged, and the other arguments of its fit."""
-    advised = None if comparison is None else comparison.recommendation
-    if comparison is not None and advised is not None and comparison.judged_default is not None:
-        of_fit = {"context": context_of(groups, len(trial.labels))} if advised.context else {}
-        return advised.calibrator, comparison.judged_default, of_fit
-    name = None if comparison is None else comparison.shown
-    if isinstance(methods, Mapping) and name is not None:
-        template = methods[name]
-    else:
-        template = recommend(*trial.calibration, kind=trial.kind).calibrator
-    return template, trial.judge(template), {}
+def collect_labels(
+    cal: LogitsSet,
+    test: Any = None,
+    *,
+    calibrator: Any = None,
+    title: str | None = None,
+    seed: int = 0,
+    on_step: Callable[[str], None] | None = None,
+    **others: Any,
+) -> LabelReport:
+    """Fit and judge; options are those of `collect`, without those of classes and of the comparison of methods."""
+    if others:
+        raise InputTypeError(
+            "write_report: of many labels it takes calibrator, title, seed and on_step, "
+            f"not {', '.join(map(repr, others))}."
+        )
+    cal = as_label_set(cal, "cal", cal)
+    test = None if test is None else as_label_set(test, "test", cal)
+    fitted = _is_fitted(calibrator, cal)
+    calibrator = MultilabelMCCT(input=cal.kind) if calibrator is None else calibrator
+    if not isinstance(calibrator, MultilabelMCCT):
+        raise InputError(f"calibrator: many labels take a MultilabelMCCT, got {type(calibrator).__name__}.")
+    cal, test = _in_one_order(cal, test, calibrator if fitted else None)
+    if on_step is not None:
+        on_step("fitting")
+    trial = Trial.of(cal, test, seed)
+    judged = trial.judge(calibrator, fitted=fitted)
+    model = clone(calibrator).fit(cal.values, cal.labels) if trial.crossed and not fitted else judged.model
+    labelled = trial.labels >= 0
+    both = {"before": trial.before, "after": judged.probabilities}
+    before, after = (
+        evaluate_labels(p, trial.labels, names=cal.class_names, random_state=seed) for p in both.values()
+    )
+    return LabelReport(
+        **_frame(title, cal, test, trial, fitted, model, after),
+        shown=type(model).__name__,
+        before=before,
+        after=after,
+        curves={
+            side: reliability_curve(p[labelled], trial.labels[labelled], label=1) for side, p in both.items()
+        },
+    )
 
 
-def template_of(calibrator: Any, cal: LogitsSet) -> tuple[Any, bool]:
-    """The calibrator asked for, and whether it is fitted."""
+def _frame(
+    title: str | None, cal: LogitsSet, test: Any, trial: Trial, fitted: bool, model: Any, evaluation: Any
+) -> dict[str, Any]:
+    """What every report has."""
+    n_judged = len(trial.labels)
+    sets = [cal] if test is None else [cal, test]
+    notes = [note for data in sets for note in data.notes]
+    if any(data.weights is not None for data in sets):
+        notes.append("the weights of the rows are not used: every row counts alike")
+    return {
+        "title": title or f"Calibration of {'your data' if cal.name == 'data' else cal.name}",
+        "cal": cal,
+        "n_judged": n_judged,
+        "judged_how": how_judged(n_judged, fitted, test is not None),
+        "calibrator": model,
+        "saved": _as_json(model, cal, fitted, evaluation),
+        "notes": tuple(dict.fromkeys(notes)),
+        "created": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def _is_fitted(calibrator: Any, cal: LogitsSet) -> bool:
     if calibrator is None:
-        return None, False
-    for needed in ("fit", "predict_proba", "transform", "input"):
-        if not hasattr(calibrator, needed):
-            raise InputError(
-                f"calibrator: expected one of monocal's, got {type(calibrator).__name__} without {needed}"
-            )
+        return False
+    if missing := {"fit", "predict_proba", "transform", "input"} - set(dir(calibrator)):
+        raise InputError(
+            f"calibrator: expected one of monocal's, got {type(calibrator).__name__} without {min(missing)}"
+        )
     if calibrator.input != cal.kind:
         raise InputError(
             f"calibrator: it takes {calibrator.input}, but the calibration set holds {cal.kind}: make it with "
@@ -363,8 +422,37 @@ def template_of(calibrator: Any, cal: LogitsSet) -> tuple[Any, bool]:
     try:
         check_is_fitted(calibrator)
     except NotFittedError:
-        return calibrator, False
-    return calibrator, True
+        return False
+    return True
+
+
+def _in_one_order(cal: LogitsSet, test: LogitsSet | None, fitted: Any) -> tuple[LogitsSet, LogitsSet | None]:
+    """Both with the columns, by name, as those of the fitted calibrator; without one, the test set as ``cal``."""
+    names = getattr(fitted, "feature_names_in_", None)
+    if names is None or len(names) != cal.n_classes:
+        names = cal.class_names or ()
+    order = tuple(map(str, names)) or None
+    return cal.in_order_of(order), test and test.in_order_of(order)
+
+
+def _default(
+    trial: Trial, methods: Any, comparison: MethodComparison | None, groups: Any
+) -> tuple[Any, Judged, dict[str, Any]]:
+    """The method of a page for which none was asked: unfitted, judged, and the other arguments of its fit."""
+    if (
+        comparison is not None
+        and comparison.recommendation is not None
+        and comparison.judged_default is not None
+    ):
+        advised = comparison.recommendation
+        of_fit = {"context": context_of(groups, len(trial.labels))} if advised.context else {}
+        return advised.calibrator, comparison.judged_default, of_fit
+    name = None if comparison is None else comparison.shown
+    if isinstance(methods, Mapping) and name is not None:
+        template = methods[name]
+    else:
+        template = recommend(*trial.calibration, kind=trial.kind).calibrator
+    return template, trial.judge(template), {}
 
 
 Both = tuple[np.ndarray, np.ndarray]  # probabilities (n, m) of the judged rows, before and after
@@ -392,13 +480,9 @@ def _groups(
     both: Both, labels: np.ndarray, groups: Any, names: tuple[str, ...], level: float, seed: int
 ) -> tuple[dict[str, GroupEvaluation], ...]:
     """Before and after, by predicted class of three or more, and by the caller's groups."""
-    asked: list[Any] = [PREDICTED] if len(names) > 2 else []
-    asked += [] if groups is None else [groups]
-    same: dict[str, Any] = {"class_names": names, "level": level, "seed": seed}
-    return tuple(
-        GroupDisplay.from_predictions(labels, both[1], one, before=both[0], **same).evaluations
-        for one in asked
-    )
+    asked = ([PREDICTED] if len(names) > 2 else []) + ([] if groups is None else [groups])
+    same: dict[str, Any] = {"before": both[0], "class_names": names, "level": level, "seed": seed}
+    return tuple(GroupDisplay.from_predictions(labels, both[1], one, **same).evaluations for one in asked)
 
 
 def _confidence(both: Both) -> tuple[tuple[float, float], ...]:
@@ -406,8 +490,7 @@ def _confidence(both: Both) -> tuple[tuple[float, float], ...]:
     two = both[0].shape[1] == 2
     top = np.ones((len(both[0]), 1), dtype=int) if two else both[0].argmax(axis=1)[:, None]
     old, new = (np.take_along_axis(p, top, axis=1)[:, 0].astype(np.float64) for p in both)
-    order = np.argsort(old, kind="stable")
-    parts = [part for part in np.array_split(order, 10) if len(part)]
+    parts = [part for part in np.array_split(np.argsort(old, kind="stable"), 10) if len(part)]
     return tuple((float(np.median(old[part])), float(np.median(new[part]))) for part in parts)
 
 
@@ -416,46 +499,7 @@ def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:
     return {name: paired_difference(new[name], old[name], level) for name in old}
 
 
-def in_one_order(cal: LogitsSet, test: LogitsSet | None, fitted: Any) -> tuple[LogitsSet, LogitsSet | None]:
-    """Both with the columns, by name, as those of the fitted calibrator; without one, the test set as ``cal``."""
-    names = getattr(fitted, "feature_names_in_", None)
-    if names is None or len(names) != cal.n_classes:
-        names = cal.class_names or ()
-    names = tuple(map(str, names)) or None
-    return cal.in_order_of(names), test and test.in_order_of(names)
-
-
-def notes_of(*sets: LogitsSet | None) -> tuple[str, ...]:
-    """What to know of these sets."""
-    notes: list[str] = []
-    for data in filter(None, sets):
-        notes += data.notes
-        if data.weights is not None:
-            notes.append("the weights of the rows are not used: every row counts alike")
-    return tuple(dict.fromkeys(notes))
-
-
-def how_judged(rows: int, fitted: bool, tested: bool) -> str:
-    """On which rows the figures are."""
-    n = f"{rows:,}"
-    if tested and fitted:
-        return f"The calibrator came fitted; all figures are of the {n} rows of the test set."
-    if tested:
-        return f"Fitted on the calibration set; all figures are of the {n} rows of the test set, which the fit has not seen."
-    if fitted:
-        return (
-            f"The calibrator came fitted and there is no test set: all figures are of the {n} rows given. If it was fitted on "
-            "them, they flatter it."
-        )
-    folds = min(FOLDS, rows)
-    return (
-        f"There is no test set, so the figures come from {folds}-fold cross-validation: each of the {n} rows was judged by a "
-        f"calibrator fitted on the other {folds - 1} fold{'s' if folds > 2 else ''}. The calibrator described below was fitted "
-        "on all rows."
-    )
-
-
-def saved_calibrator(model: Any, cal: LogitsSet, fitted: bool, evaluation: Any) -> str | None:
+def _as_json(model: Any, cal: LogitsSet, fitted: bool, evaluation: Any) -> str | None:
     """The calibrator as a file; None for one that JSON cannot hold. A fitted one was not fitted on these data, perhaps."""
     if cal.class_names is not None and not hasattr(model, "feature_names_in_"):
         model = copy(model)
@@ -465,24 +509,3 @@ def saved_calibrator(model: Any, cal: LogitsSet, fitted: bool, evaluation: Any) 
         return persistence.to_json(model, data=data, metrics=evaluation.to_dict())
     except InputError:
         return None
-
-
-def now() -> str:
-    """When a page is made."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def versions() -> dict[str, str]:
-    """Versions of monocal and of the packages it uses."""
-    import scipy
-    import sklearn
-
-    from .. import __version__
-
-    return {
-        "monocal": __version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "scikit-learn": sklearn.__version__,
-        "Python": platform.python_version(),
-    }

@@ -14,7 +14,6 @@ re-order is clearly better than the best that may not, it is named with what the
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -25,18 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from ..calibrators import CALIBRATORS
-from ..calibrators.isotonic import IsotonicCalibration
-from ..calibrators.label_shift import LabelShift
-from ..calibrators.mcct import MCCTInverse
-from ..calibrators.networks import NetworkCalibrator
-from ..calibrators.stacked import Stacked
 from ..errors import CalibrationWarning, InputError, MissingExtraError
 from ..metrics import Evaluation, OrderAudit, PriceOfOrder, evaluate
 from ..metrics.differences import NEGLIGIBLE, Difference, paired_difference, price_of_rows
 from ..metrics.groups import read_groups
 from ..metrics.units import number, percent, quoted, with_interval
-from ..registry import method_name
+from ..registry import all_calibrators, method_name
 from ..selection import Recommendation, groups_differ, recommend
 from .trial import Judged, TimedTrial, Trial, row_nll
 
@@ -44,44 +37,41 @@ UNCALIBRATED = "uncalibrated"
 METRICS = ("nll", "ece", "brier", "accuracy")
 METRICS_OF_TWO = (*METRICS, "positive_ece", "positive_brier")
 _DRAWN_ROWS = 2_000_000  # of the test whether the ECE rose
-_QUICK = 30_000  # rows times classes
-_WORTH_A_START = 1.0  # seconds left, below which no new process is started, which takes longer
+_QUICK = 30_000  # rows times classes, below which a process would take longer to start than most methods
+_WORTH_A_START = 1.0  # seconds left, below which no new process is started
 
 # By how much there is to understand, and to learn from the rows: one number, one a rank or class, matrices, networks. Steps come
 # last: they make equal what was not.
-SIMPLEST_FIRST = tuple(
-    CALIBRATORS[name]
-    for name in (
-        "TemperatureScaling",
-        "PlattScaling",
-        "BetaCalibration",
-        "BinaryMCCT",
-        "VennAbers",
-        "EnsembleTemperatureScaling",
-        "MCCT",
-        "MCCTInverse",
-        "ConditionalMCCT",
-        "IsotonicCalibration",
-        "ParameterizedTemperatureScaling",
-        "IntraOrderPreserving",
-        "VectorScaling",
-        "StructuredScaling",
-        "MatrixScaling",
-        "DirichletCalibration",
-        "StructuredMCCT",
-        "LabelShift",
-        "Stacked",
-        "SplineCalibration",
-        "ScalingBinning",
-        "HistogramBinning",
-        "BayesianBinning",
-    )
+SIMPLEST_FIRST = (
+    "TemperatureScaling",
+    "PlattScaling",
+    "BetaCalibration",
+    "BinaryMCCT",
+    "VennAbers",
+    "EnsembleTemperatureScaling",
+    "MCCT",
+    "ConditionalMCCT",
+    "IsotonicCalibration",
+    "ParameterizedTemperatureScaling",
+    "IntraOrderPreserving",
+    "VectorScaling",
+    "StructuredScaling",
+    "MatrixScaling",
+    "DirichletCalibration",
+    "StructuredMCCT",
+    "SplineCalibration",
+    "ScalingBinning",
+    "HistogramBinning",
+    "BayesianBinning",
 )
+# MCCT-I is MCCT in other units; the others are frames for methods that are tried by themselves.
+_LEFT_OUT = ("MCCTInverse", "Stacked", "LabelShift")
 
 
 def complexity(method: Any) -> int:
-    """Place in `SIMPLEST_FIRST`; a method that is not of this library comes after all that are."""
-    return next((i for i, kind in enumerate(SIMPLEST_FIRST) if type(method) is kind), len(SIMPLEST_FIRST))
+    """Place in `SIMPLEST_FIRST`; other methods come after all of these."""
+    name = type(method).__name__
+    return SIMPLEST_FIRST.index(name) if name in SIMPLEST_FIRST else len(SIMPLEST_FIRST)
 
 
 @dataclass(frozen=True)
@@ -194,16 +184,18 @@ class MethodComparison:
         """Methods without figures."""
         return [one.name for one in self.results if one.evaluation is None]
 
+    def candidates(self, keeping: bool) -> list[MethodResult]:
+        """Methods with figures that keep the order, or that may not; the lowest NLL first."""
+        return [one for one in self.judged if one.name != UNCALIBRATED and one.keeps_order == keeping]
+
     def best(self, *, keeping: bool) -> MethodResult | None:
         """The method of lowest NLL among those that keep the order, or among those that may not."""
         return next(iter(self.candidates(keeping)), None)
 
     def alike(self, *, keeping: bool) -> list[MethodResult]:
         """The best and those that differ from it by no more than chance, the simplest first."""
-        best = self.best(keeping=keeping)
-        tied = [
-            one for one in self.candidates(keeping) if best and not self.clearly_worse(one.name, best.name)
-        ]
+        every = self.candidates(keeping)
+        tied = [one for one in every if not self.clearly_worse(one.name, every[0].name)]
         return sorted(tied, key=lambda one: (one.complexity, one.nll))
 
     @property
@@ -227,15 +219,6 @@ class MethodComparison:
         return self.candidates(True)[0].name if best == UNCALIBRATED else best
 
     @property
-    def recommended_free(self) -> str | None:
-        """The method to use where the order may change, where keeping it has a price; else None."""
-        price = self.price
-        if price is None or not price[1].costs:
-            return None
-        names = [one.name for one in self.alike(keeping=False)]
-        return self.default if self.default in names else names[0]
-
-    @property
     def price(self) -> tuple[str, PriceOfOrder] | None:
         """The best method that may re-order, and what the best that keeps the order loses to it; None without one of them.
 
@@ -249,6 +232,15 @@ class MethodComparison:
         level = 1 - (1 - self.level) / len(self.candidates(keeping=False))
         return free.name, price_of_rows(*rows, level)  # type: ignore[arg-type]  # they were judged
 
+    @property
+    def recommended_free(self) -> str | None:
+        """The method to use where the order may change, where keeping it has a price; else None."""
+        price = self.price
+        if price is None or not price[1].costs:
+            return None
+        names = [one.name for one in self.alike(keeping=False)]
+        return self.default if self.default in names else names[0]
+
     def difference(self, a: str, b: str) -> Difference:
         """NLL of a minus that of b, paired by row."""
         rows_a, rows_b = self[a].row_nll, self[b].row_nll
@@ -258,24 +250,13 @@ class MethodComparison:
 
     def clearly_worse(self, a: str, b: str) -> bool:
         """Whether a has a higher NLL than b by more than noise; one that gives a label no probability at all is."""
-        if np.isinf(self[a].nll) or np.isinf(self[b].nll):
+        if np.isinf([self[a].nll, self[b].nll]).any():
             return self[a].nll > self[b].nll
-        difference = self.difference(a, b)
-        return difference.low > 0 and difference.mean >= NEGLIGIBLE
+        return _rises(self.difference(a, b))
 
-    def with_evaluations(self, evaluations: Mapping[str, Evaluation]) -> MethodComparison:
-        """The same with other evaluations of some methods that were judged."""
-        results = (
-            replace(one, evaluation=evaluations[one.name])
-            if one.evaluation and one.name in evaluations
-            else one
-            for one in self.results
-        )
-        return replace(self, results=tuple(results))
 
-    def candidates(self, keeping: bool) -> list[MethodResult]:
-        """Methods with figures that keep the order, or that may not; the lowest NLL first."""
-        return [one for one in self.judged if one.name != UNCALIBRATED and one.keeps_order == keeping]
+def _rises(difference: Difference) -> bool:
+    return difference.low > 0 and difference.mean >= NEGLIGIBLE
 
 
 def compare_methods(
@@ -329,76 +310,49 @@ def compare_methods(
     >>> made.recommended
     'TS'
     """
-    before = trial.before
-    two = before.shape[1] == 2  # the order that matters is then that of the rows
+    announce = on_method or (lambda name: None)
+    before, two = trial.before, trial.values.shape[1] == 2
     advised = recommend(
         *trial.calibration, kind=trial.kind, groups=groups if trial.crossed else None, class_names=class_names
     )
-    default = _listed(methods, advised)
-    methods = dict(default_methods(trial.kind, before.shape[1]) if methods is None else methods)
+    default = advised.title if methods is None else _name_of(methods, advised.calibrator)
+    tried = dict(default_methods(trial.kind, before.shape[1]) if methods is None else methods)
     judged: dict[str, Judged] = {}
     asked = None
     if known is not None:
-        asked = _same(methods, known[0]) or f"{method_name(type(known[0]))} as given"
-        methods[asked], judged[asked] = known
+        asked = _name_of(tried, known[0]) or f"{method_name(type(known[0]))} as given"
+        tried[asked], judged[asked] = known
+    if default is not None and advised.context:
+        default = f"{default} with context"
     if default is not None:
-        methods[default] = advised.calibrator
+        tried[default] = advised.calibrator
         if default not in judged:
-            if on_method is not None:
-                on_method(default)
+            announce(default)
             context = context_of(groups, len(trial.labels)) if advised.context else None
             with warnings.catch_warnings(), suppress(InputError):  # it is then listed with the reason
                 warnings.simplefilter("ignore", CalibrationWarning)  # the page says what is wrong
                 judged[default] = trial.judge(advised.calibrator, context=context)
             default = default if default in judged else None
-    few = before.size <= _QUICK  # then a process for it would take longer than any method
-    end = time.perf_counter() + time_limit
-    results = [_result(UNCALIBRATED, True, trial, before, n_boot, level, seed)]
-    with TimedTrial(trial) as timed:
-        for name, method in methods.items():
-            keeps = bool(getattr(method, "preserves_ranking" if two else "preserves_order", False))
-            left = end + timed.starting - time.perf_counter()
-            if name not in judged and left <= (_WORTH_A_START if timed.ended else 0):
-                note = f"not tried: the {time_limit:g} seconds for the comparison were over"
-                results.append(MethodResult(name, keeps, note=note))
-                continue
-            if on_method is not None and name not in judged:
-                on_method(name)
-            # A third of what is left, so that a slow method leaves time for those after it.
-            network = isinstance(method, NetworkCalibrator)
-            quick = few and not network and complexity(method) < len(SIMPLEST_FIRST)
-            work = partial(trial.judge, method) if quick else partial(timed.judge, method, left / 3)
-            made = _try(trial, name, keeps, judged.get(name) or work, n_boot, level, seed)
-            results.append(replace(made, complexity=complexity(method)))
-    chosen = judged.get(default or "")
-    harm = () if chosen is None else harm_of(before, chosen.probabilities, trial.labels, groups, level, seed)
+
+    options = {"n_boot": n_boot, "level": level, "seed": seed}
+    results = [_result(UNCALIBRATED, True, trial, before, **options)]
+    results += _try_all(trial, tried, judged, time_limit, announce, options)
+    chosen = None if default is None else judged[default]
+    harm: tuple[str, ...] = ()
     differ = False
-    if chosen is not None and groups is not None and not trial.crossed:
-        differ = groups_differ(
-            chosen.probabilities, trial.labels, read_groups(groups, len(trial.labels)).number
-        )
+    if chosen is not None:
+        harm = harm_of(before, chosen.probabilities, trial.labels, groups, level, seed)
+        if groups is not None and not trial.crossed:
+            number_of_row = read_groups(groups, len(trial.labels)).number
+            differ = groups_differ(chosen.probabilities, trial.labels, number_of_row)
+    reason = None if default is None else advised
     return MethodComparison(
-        tuple(results),
-        level,
-        trial.labels,
-        asked,
-        default,
-        advised if default else None,
-        chosen,
-        harm,
-        differ,
-        two,
+        tuple(results), level, trial.labels, asked, default, reason, chosen, harm, differ, two
     )
 
 
-def _listed(methods: Mapping[str, Any] | None, advised: Recommendation) -> str | None:
-    """The name of the recommended method in a list of the caller's; without a list it takes part under its own name."""
-    name = advised.title if methods is None else _same(methods, advised.calibrator)
-    return f"{advised.title} with context" if name and advised.context else name
-
-
-def _same(methods: Mapping[str, Any], method: Any) -> str | None:
-    """The name of the same class with the same settings."""
+def _name_of(methods: Mapping[str, Any], method: Any) -> str | None:
+    """The name under which the same class with the same settings is listed."""
     alike = (n for n, other in methods.items() if type(other) is type(method) and repr(other) == repr(method))
     return next(alike, None)
 
@@ -409,26 +363,80 @@ def context_of(groups: Any, n: int) -> np.ndarray:
     return np.array(made.names, dtype=object)[made.number].astype(str)
 
 
+def _try_all(
+    trial: Trial,
+    methods: Mapping[str, Any],
+    judged: Mapping[str, Judged],
+    time_limit: float,
+    announce: Callable[[str], None],
+    options: dict[str, Any],
+) -> list[MethodResult]:
+    two, small = trial.values.shape[1] == 2, trial.values.size <= _QUICK
+    end, results = time.perf_counter() + time_limit, []
+    with TimedTrial(trial) as timed:
+        for name, method in methods.items():
+            keeps = bool(getattr(method, "preserves_ranking" if two else "preserves_order", False))
+            left = end + timed.starting - time.perf_counter()
+            if name in judged:
+                made = _try(trial, name, keeps, partial(judged.__getitem__, name), options)
+            elif left <= (_WORTH_A_START if timed.ended else 0):
+                note = f"not tried: the {time_limit:g} seconds for the comparison were over"
+                made = MethodResult(name, keeps, note=note)
+            else:
+                announce(name)
+                own = complexity(method) < len(SIMPLEST_FIRST) and not type(method).extras
+                # A third of what is left, so that a slow method leaves time for those after it.
+                work = (
+                    partial(trial.judge, method) if small and own else partial(timed.judge, method, left / 3)
+                )
+                made = _try(trial, name, keeps, work, options)
+            results.append(replace(made, complexity=complexity(method)))
+    return results
+
+
+def _try(
+    trial: Trial, name: str, keeps: bool, work: Callable[[], Judged], options: dict[str, Any]
+) -> MethodResult:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            judged = work()
+            if trial.values.shape[1] == 2:
+                keeps = judged.keeps_ranking  # of Platt scaling only a fit knows
+            result = _result(name, keeps, trial, judged.probabilities, **options)
+        except (MissingExtraError, TimeoutError) as error:
+            return MethodResult(name, keeps, note=str(error))
+        except Exception as error:  # one method that fails must not cost the others' results
+            return MethodResult(name, keeps, note=f"failed: {error}")
+    notes = dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning))
+    return replace(result, audit=judged.audit, seconds=judged.seconds, note=" ".join(notes))
+
+
+def _result(name: str, keeps: bool, trial: Trial, probs: np.ndarray, **options: Any) -> MethodResult:
+    metrics = METRICS_OF_TWO if probs.shape[1] == 2 else METRICS
+    evaluation = evaluate(probs, trial.labels, metrics=metrics, **options)
+    loss = row_nll(probs, trial.labels)
+    return MethodResult(name, keeps, evaluation, row_nll=loss, row_top=probs.argmax(axis=1))
+
+
 def harm_of(
     before: np.ndarray, after: np.ndarray, labels: np.ndarray, groups: Any, level: float, seed: int
 ) -> tuple[str, ...]:
     """What calibration makes worse beyond chance: the NLL, the ECE (of two classes that of P(class 1)), or a group."""
-    loss = [row_nll(p, labels) for p in (before, after)]
+    old, new = (row_nll(p, labels) for p in (before, after))
     harm = []
-    change = paired_difference(loss[1], loss[0], level)
-    if change.low > 0 and change.mean >= NEGLIGIBLE:
-        by = with_interval(change.mean, change.low, change.high, level)
-        harm.append(f"raises the NLL by {by}")
-    old, new, raised = ece_raised(before, after, labels, level, seed)
+    change = paired_difference(new, old, level)
+    if _rises(change):
+        harm.append(f"raises the NLL by {with_interval(change.mean, change.low, change.high, level)}")
+    old_ece, new_ece, raised = ece_raised(before, after, labels, level, seed)
     if raised:
-        harm.append(f"raises the ECE from {percent(old)} to {percent(new)}")
+        harm.append(f"raises the ECE from {percent(old_ece)} to {percent(new_ece)}")
     if groups is not None:
         made = read_groups(groups, len(labels))
-        each = 1 - (1 - level) / len(made.names)
         for k, name in enumerate(made.names):
             rows = made.number == k
-            change = paired_difference(loss[1][rows], loss[0][rows], each)
-            if change.low > 0 and change.mean >= NEGLIGIBLE:
+            change = paired_difference(new[rows], old[rows], 1 - (1 - level) / len(made.names))
+            if _rises(change):
                 harm.append(f"makes {quoted(name)} worse (NLL higher by {number(change.mean, 3)})")
     return tuple(harm)
 
@@ -444,19 +452,16 @@ def ece_raised(
         right = labels == (1 if p.shape[1] == 2 else p.argmax(axis=1))
         sides.append((np.minimum((15 * claim).astype(int), 14), right - claim))
 
-    def rise(weight: np.ndarray | None) -> np.ndarray:
-        total = [np.bincount(k, r if weight is None else weight * r) for k, r in sides]
-        return np.array([np.abs(t).sum() / n for t in total])
+    def eces(weight: np.ndarray) -> list[float]:
+        return [float(np.abs(np.bincount(bins, weight * gap)).sum()) / n for bins, gap in sides]
 
-    old, new = rise(None)
+    old, new = eces(np.ones(n))
     if new <= old:
-        return float(old), float(new), False
-    draws = [
-        rise(np.bincount(generator.integers(n, size=n), minlength=n))
-        for _ in range(int(np.clip(_DRAWN_ROWS // n, 40, 200)))
-    ]
-    low = 2 * (new - old) - np.quantile([after - before for before, after in draws], (1 + level) / 2)
-    return float(old), float(new), bool(low > 0)
+        return old, new, False
+    n_draws = int(np.clip(_DRAWN_ROWS // n, 40, 200))
+    draws = np.array([eces(np.bincount(generator.integers(n, size=n), minlength=n)) for _ in range(n_draws)])
+    low = 2 * (new - old) - np.quantile(draws[:, 1] - draws[:, 0], (1 + level) / 2)
+    return old, new, bool(low > 0)
 
 
 def default_methods(kind: str = "logits", n_classes: int = 3, *, networks: bool = False) -> dict[str, Any]:
@@ -477,55 +482,14 @@ def default_methods(kind: str = "logits", n_classes: int = 3, *, networks: bool 
     >>> list(default_methods())[:3]
     ['temperature scaling', 'ensemble temperature scaling', 'MCCT']
     """
-    from ..registry import all_calibrators
-
-    # MCCT-I is MCCT in other units; published variants are there for the paper's tables; the others are frames for methods that
-    # are tried by themselves.
-    left_out = (MCCTInverse, Stacked, LabelShift)
     two = n_classes == 2
-    listed = all_calibrators(one_score=True) * two + all_calibrators()
     made: dict[str, Any] = {}
-    for info in listed:
-        if info.published or info.cls in left_out or (info.extras and not networks):
+    for info in all_calibrators(one_score=True) * two + all_calibrators():
+        if info.published or info.cls.__name__ in _LEFT_OUT or (info.extras and not networks):
             continue
         method = info.make().set_params(input=kind)
-        if two and info.cls is IsotonicCalibration:
+        if two and info.cls.__name__ == "IsotonicCalibration":
             method.set_params(mode="one_vs_rest")  # what isotonic calibration means for two classes
         made.setdefault(method_name(info.cls), method)
     keeps = "preserves_ranking" if two else "preserves_order"
     return dict(sorted(made.items(), key=lambda one: (not getattr(one[1], keeps), complexity(one[1]))))
-
-
-def _try(
-    trial: Trial,
-    name: str,
-    keeps: bool,
-    work: Judged | Callable[[], Judged],
-    n_boot: int,
-    level: float,
-    seed: int,
-) -> MethodResult:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            judged = work if isinstance(work, Judged) else work()
-            if trial.values.shape[1] == 2:
-                keeps = judged.keeps_ranking  # of Platt scaling only a fit knows
-            result = _result(name, keeps, trial, judged.probabilities, n_boot, level, seed)
-        except (MissingExtraError, TimeoutError) as error:
-            return MethodResult(name, keeps, note=str(error))
-        except Exception as error:  # one method that fails must not cost the others' results
-            return MethodResult(name, keeps, note=f"failed: {error}")
-    texts = (str(w.message) for w in caught if issubclass(w.category, UserWarning))
-    notes = dict.fromkeys(re.sub(r"^[A-Z]\w+: ", "", text) for text in texts)  # the method is named already
-    return replace(result, audit=judged.audit, seconds=judged.seconds, note=" ".join(notes))
-
-
-def _result(
-    name: str, keeps: bool, trial: Trial, probs: np.ndarray, n_boot: int, level: float, seed: int
-) -> MethodResult:
-    names = METRICS_OF_TWO if probs.shape[1] == 2 else METRICS
-    evaluation = evaluate(probs, trial.labels, metrics=names, n_boot=n_boot, level=level, seed=seed)
-    return MethodResult(
-        name, keeps, evaluation, row_nll=row_nll(probs, trial.labels), row_top=probs.argmax(axis=1)
-    )

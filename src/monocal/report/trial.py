@@ -1,7 +1,7 @@
-"""How calibrators are judged: on rows they were not fitted on.
+"""Rows to fit on and rows to judge on: no calibrator is judged on the rows that it was fitted on.
 
-With a test set, fit on the calibration set and judge on the test set. With one set only, cross-validate: every row is judged by a
-calibrator fitted on the other folds. A calibrator that comes fitted is judged as it is.
+With a test set, fit on the calibration set and judge on the test set. With one set, cross-validate. A calibrator that comes
+fitted is judged as it is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold
 
@@ -21,8 +21,8 @@ from ..data import LogitsSet
 from ..errors import InputError
 from ..inputs.formats import class_names
 from ..inputs.names import by_column, classes_of
-from ..inputs.validation import check_choice, check_labels, check_logits, check_probabilities
-from ..metrics import OrderAudit, order_audit
+from ..inputs.validation import check_choice, check_labels, check_logits, check_probabilities, read_numbers
+from ..metrics import order_audit
 from ..workers import Worker, WorkerDied, packed
 
 FOLDS = 5
@@ -30,11 +30,14 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Judged:
-    """What a calibrator did to the rows it is judged on: probabilities (n, m), the order of the classes, whether every fit keeps
-    the ranking of the rows by P(class 1), seconds to fit, and itself, as fitted last."""
+    """What a calibrator did to the rows it is judged on.
+
+    Its probabilities (n, m), the order of the classes (None of many labels), whether every fit keeps the ranking of the rows by
+    P(class 1), seconds to fit, and itself, as fitted last.
+    """
 
     probabilities: np.ndarray
-    audit: OrderAudit
+    audit: Any  # OrderAudit
     keeps_ranking: bool
     seconds: float
     model: Any
@@ -47,7 +50,7 @@ class Trial:
     Attributes
     ----------
     values, labels : arrays of shape (n, m) and (n,)
-        The rows to judge on.
+        The rows to judge on; of many labels both have the shape (n, L).
     folds : tuple of (fit values, fit labels, indices of the judged rows)
     kind : {"logits", "probabilities"}
     crossed : bool
@@ -79,18 +82,19 @@ class Trial:
             assert test.labels is not None
             if (test.kind, test.n_classes) != (cal.kind, cal.n_classes):
                 raise InputError(
-                    f"test: expected {cal.kind} of {cal.n_classes} classes as in the calibration set, got {test.kind} of "
-                    f"{test.n_classes}"
+                    f"test: expected {cal.kind} of {cal.n_classes} classes as in the calibration set, "
+                    f"got {test.kind} of {test.n_classes}"
                 )
-            everything = np.arange(test.n_samples)
-            return cls(test.values, test.labels, ((cal.values, cal.labels, everything),), cal.kind, False)
+            fold = cal.values, cal.labels, np.arange(test.n_samples)
+            return cls(test.values, test.labels, (fold,), cal.kind, False)
         if cal.n_samples < 2:
             raise InputError("cal: one row cannot be split: give a test set, or at least two rows")
         folder: Any = KFold(min(FOLDS, cal.n_samples), shuffle=True, random_state=seed)
-        if cal.n_classes == 2 and np.bincount(cal.labels, minlength=2).min() >= FOLDS:
+        two = cal.n_classes == 2 and not cal.many_labels
+        if two and np.bincount(cal.labels, minlength=2).min() >= FOLDS:
             folder = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)  # one class alone says nothing
         splits = folder.split(cal.values, cal.labels)
-        folds = tuple((cal.values[fit], cal.labels[fit], judge) for fit, judge in splits)
+        folds = tuple((cal.values[fit], cal.labels[fit], rows) for fit, rows in splits)
         return cls(cal.values, cal.labels, folds, cal.kind, True)
 
     @property
@@ -102,8 +106,9 @@ class Trial:
     def before(self) -> np.ndarray:
         """Probabilities without calibration."""
         if self.kind == "probabilities":
-            return self.values
-        return softmax(self.values.astype(np.float64), axis=1)
+            return np.asarray(self.values)
+        values = self.values.astype(np.float64)
+        return np.asarray(softmax(values, axis=1) if self.labels.ndim == 1 else expit(values))
 
     def judge(
         self, calibrator: Any, *, fitted: bool = False, context: Any = None, sample_weight: Any = None
@@ -112,14 +117,13 @@ class Trial:
 
         ``context`` and ``sample_weight`` (n,) go with the rows of a cross-validation; a context may be columns by name.
         """
-        shape = self.values.shape
-        probabilities, scores = np.empty(shape), np.empty(shape, dtype=self.values.dtype)
+        many = self.labels.ndim == 2
+        probabilities = np.empty(self.values.shape)
+        scores = np.empty(self.values.shape, dtype=self.values.dtype)
         seconds, model, keeps_ranking = 0.0, calibrator, True
         for fit_values, fit_labels, rows in self.folds:
-            others = np.setdiff1d(np.arange(shape[0]), rows)
-            to_fit, to_apply = (
-                {} if context is None else {"context": _part(context, part)} for part in (others, rows)
-            )
+            others = np.setdiff1d(np.arange(len(self.values)), rows)
+            to_fit, to_apply = (_context_of(context, part) for part in (others, rows))
             if sample_weight is not None:
                 to_fit["sample_weight"] = sample_weight[others]
             if not fitted:
@@ -127,16 +131,20 @@ class Trial:
                 model = clone(calibrator).fit(fit_values, fit_labels, **to_fit)
                 seconds += time.perf_counter() - begin
             keeps_ranking &= bool(getattr(model, "preserves_ranking", False))
-            values = self.values[rows]
-            probabilities[rows] = model.predict_proba(values, **to_apply)
-            logits = self.kind == "logits"
-            scores[rows] = model.transform(values, **to_apply) if logits else probabilities[rows]
-        audit = order_audit(self.values, scores, input=self.kind)
+            probabilities[rows] = model.predict_proba(self.values[rows], **to_apply)
+            by_logits = self.kind == "logits" and not many
+            scores[rows] = (
+                model.transform(self.values[rows], **to_apply) if by_logits else probabilities[rows]
+            )
+        audit = None if many else order_audit(self.values, scores, input=self.kind)
         return Judged(probabilities, audit, keeps_ranking, seconds / len(self.folds), model)
 
 
-def _part(context: Any, rows: np.ndarray) -> Any:
-    return {k: c[rows] for k, c in context.items()} if isinstance(context, Mapping) else context[rows]
+def _context_of(context: Any, rows: np.ndarray) -> dict[str, Any]:
+    if context is None:
+        return {}
+    columns = isinstance(context, Mapping)
+    return {"context": {k: c[rows] for k, c in context.items()} if columns else context[rows]}
 
 
 def row_nll(probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -164,12 +172,9 @@ def as_set(rows: Any, name: str, kind: str = "logits") -> LogitsSet:
     2
     """
     if not isinstance(rows, LogitsSet):
-        if not isinstance(rows, tuple | list) or len(rows) != 2:
-            raise InputError(
-                f"{name}: expected a LogitsSet (see monocal.read) or a pair (values, labels), got {type(rows).__name__}"
-            )
-        labels, names = by_column(rows[1], rows[0], name=f"labels of {name}"), class_names(rows[0])
-        rows = LogitsSet(rows[0], labels, kind, class_names=names and classes_of(names))  # type: ignore[arg-type]  # see below
+        values, labels = _pair(rows, name)
+        places, names = by_column(labels, values, name=f"labels of {name}"), class_names(values)
+        rows = LogitsSet(values, places, kind, class_names=names and classes_of(names))  # type: ignore[arg-type]
     check_choice(rows.kind, f"kind of {name}", ("logits", "probabilities"))
     check = check_probabilities if rows.kind == "probabilities" else check_logits
     values = to_numpy(check(rows.values, name).values)
@@ -179,18 +184,50 @@ def as_set(rows: Any, name: str, kind: str = "logits") -> LogitsSet:
     return replace(rows, values=values, labels=labels)
 
 
+def as_label_set(rows: Any, name: str, cal: LogitsSet) -> LogitsSet:
+    """The same of many labels, of the kind and the size of ``cal``."""
+    if not isinstance(rows, LogitsSet):
+        if any(hasattr(part, "columns") for part in _pair(rows, name)):
+            raise InputError(
+                f"{name}: expected arrays of values and labels; for frames make a LogitsSet (see monocal.read)"
+            )
+        values, labels = (
+            to_numpy(read_numbers(part, f"{what} of {name}", "one number for each label"))
+            for part, what in zip(_pair(rows, name), ("values", "labels"), strict=True)
+        )
+        rows = LogitsSet(values, labels, cal.kind, many_labels=True)
+    if rows.labels is None:
+        raise InputError(
+            f"{name}: it has no labels, and calibration is judged by them: give labels of shape (n, L)."
+        )
+    shape, of_labels = np.shape(rows.values), np.shape(rows.labels)
+    if (
+        rows.kind != cal.kind
+        or shape[1:] != np.shape(cal.values)[1:]
+        or len(shape) != 2
+        or of_labels != shape
+    ):
+        raise InputError(
+            f"{name}: expected {cal.kind} and labels of shape (n, {cal.n_classes}) as in the calibration set, "
+            f"got {rows.kind} of shape {shape} and labels of shape {of_labels}."
+        )
+    return rows
+
+
+def _pair(rows: Any, name: str) -> tuple[Any, Any]:
+    if not isinstance(rows, tuple | list) or len(rows) != 2:
+        raise InputError(
+            f"{name}: expected a LogitsSet (see monocal.read) or a pair (values, labels), got {type(rows).__name__}"
+        )
+    return rows[0], rows[1]
+
+
 class TimedTrial:
     """``judge(method, seconds)`` as `Trial.judge`, without the fitted model, in a process that is ended when the time is over.
 
     A context manager. The rows are sent once, and again to a process that replaces one that had to be ended. A method that
-    cannot be pickled is judged in this process, where nothing can stop it.
-
-    Attributes
-    ----------
-    starting : float
-        Seconds that went into starting processes, which are no method's.
-    ended : bool
-        Whether a process had to be ended, so that the next method has to wait for a new one.
+    cannot be pickled is judged in this process, where nothing can stop it. ``starting`` counts the seconds that went into
+    starting processes, which are no method's; ``ended`` says that the next method has to wait for a new process.
     """
 
     def __init__(self, trial: Trial):
@@ -212,25 +249,17 @@ class TimedTrial:
             request = packed(_judge, method)
         except Exception:  # pickling anybody's class may raise anything
             return self._trial.judge(method)
-        try:
-            return self._ready().answer(request, seconds)
-        except (TimeoutError, WorkerDied):
-            # A method may raise TimeoutError, too: then the process is still there.
-            if self._worker is not None:
-                self._worker.close()
-            self._worker = None
-            self.ended = True
-            raise
-
-    def _ready(self) -> Worker:
         if self._worker is None:
             begin = time.perf_counter()
-            worker = Worker()
-            worker.call(_keep, self._trial)
-            self._worker = worker
-            self.ended = False
+            self._worker, self.ended = Worker(), False
+            self._worker.call(_keep, self._trial)
             self.starting += time.perf_counter() - begin
-        return self._worker
+        try:
+            return self._worker.answer(request, seconds)
+        except (TimeoutError, WorkerDied):
+            self._worker.close()  # a method may raise TimeoutError, too: then the process is still there
+            self._worker, self.ended = None, True
+            raise
 
 
 # In the worker.
