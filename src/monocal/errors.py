@@ -1,7 +1,7 @@
 """Exceptions, warnings, and how a missing optional package is reported.
 
-Every message says which argument, what was expected, what came, and what to do. It names what the caller writes with
-`wording`: ``labels=`` in Python is ``--labels-name`` on the command line.
+Every message says which argument, what was expected, what came, and what to do. It names an argument as the caller writes it
+(`wording`): ``labels=`` in Python is ``--labels-name`` on the command line.
 """
 
 from __future__ import annotations
@@ -10,54 +10,59 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import MappingProxyType, ModuleType
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
+# Options of the command line that are not called as the argument in Python.
+_FLAGS = {
+    "labels_file": "labels",
+    "labels": "labels-name",
+    "values": "logits-name",
+    "weights": "weights-name",
+    "separator": "sep",
+}
 
-_WORDS: ContextVar[Mapping[str, str]] = ContextVar("words", default=MappingProxyType({}))
-_PART: ContextVar[bool] = ContextVar("part", default=False)
+_COMMAND_LINE = ContextVar("command_line", default=False)
+_PART_OF_A_FIT = ContextVar("part_of_a_fit", default=False)
 
 
 @contextmanager
-def with_wording(words: Mapping[str, str]) -> Iterator[None]:
-    """Within this context, messages name what the caller writes in these ``words``: Python's -> those of another interface."""
-    before = _WORDS.set(words)
+def _within(flag: ContextVar[bool]) -> Iterator[None]:
+    before = flag.set(True)
     try:
         yield
     finally:
-        _WORDS.reset(before)
+        flag.reset(before)
+
+
+# Within this context, messages name options of the command line.
+on_the_command_line = partial(_within, _COMMAND_LINE)
+# Within this context, what a fitted map leaves wrong is no concern of the user's: it is one part of another map.
+part_of_a_fit = partial(_within, _PART_OF_A_FIT)
 
 
 def wording(python: str, value: object = None) -> str:
-    """What a caller writes in ``python``, in the words of the interface at hand; an argument (``kind=``) may have a value."""
-    words = _WORDS.get()
-    if value is None:
-        return words.get(python, python)
-    return f"{words[python]} {value}" if python in words else f"{python}{value!r}"
+    """What a caller writes for an argument, which ends with ``=`` in Python where it takes a value."""
+    name = python.partition("=")[0]
+    if _COMMAND_LINE.get():
+        flag = "--" + _FLAGS.get(name, name.replace("_", "-"))
+        return flag if value is None else f"{flag} {value}"
+    return python if value is None else f"{name}={value!r}"
 
 
-@contextmanager
-def part_of_a_fit() -> Iterator[None]:
-    """Within this context, what a fitted map leaves wrong is no concern of the user's: it is one part of another map."""
-    before = _PART.set(True)
-    try:
-        yield
-    finally:
-        _PART.reset(before)
+option = wording
 
 
 def in_part_of_a_fit() -> bool:
     """Whether the caller is within `part_of_a_fit`."""
-    return _PART.get()
-
-
-def option(name: str, value: object = None) -> str:
-    """An argument as messages name it, in Python and on the command line: ``class_axis=1 (--class-axis 1)``."""
-    flag = "--" + name.replace("_", "-")
-    return f"{name} ({flag})" if value is None else f"{name}={value!r} ({flag} {value})"
+    return _PART_OF_A_FIT.get()
 
 
 class InputError(ValueError):

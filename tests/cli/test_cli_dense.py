@@ -65,7 +65,7 @@ def test_tokens_need_no_axis(run, tmp_path):
     ("options", "words"),
     [
         ((), "fit --class-axis 1"),
-        (("--class-axis", "7"), "--class-axis 7) is no axis"),
+        (("--class-axis", "7"), "--class-axis 7 is no axis"),
         (("--class-axis", "1"), "255"),
     ],
 )
@@ -95,7 +95,7 @@ def test_the_number_of_axes_of_a_graph(run, images):
     run("fit", images / "cal.npz", "-o", images / "cal.json", *HOW, "--method", "ts")
     export = ("export", images / "cal.json", "--to")
     message = " ".join(run(*export, "onnx", "-o", images / "c.onnx", code=1).stderr.split())
-    assert "--ndim 4) for (N, C, H, W), or ndim='any' (--ndim any)" in message
+    assert "--ndim 4 for (N, C, H, W), or --ndim any" in message
     run(*export, "onnx", "-o", images / "c.onnx", "--ndim", "any")
     session = onnxruntime.InferenceSession(images / "c.onnx")
     expected = mc.load(images / "cal.json").predict_proba(IMAGES)

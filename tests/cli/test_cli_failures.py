@@ -68,7 +68,7 @@ CASES = [
     (("fit", "cal.npz", "--set", "tol=-1", "-o", "x.json"), "tol"),
     (
         ("fit", "cal.npz", "--top-k", "6", "-o", "x.json"),
-        "top_k must be at most the number of classes, but is 6 where cal.npz has 5. Leave it out",
+        "cal.npz: top_k must be at most the number of classes, but is 6",
     ),
     (("fit", "cal.npz", "--shrinkage", "lots", "-o", "x.json"), "shrinkage"),
     (("fit", "cal.npz", "-m", "temperature", "--top-k", "3", "-o", "x.json"), "has no parameter 'top_k'"),

@@ -260,11 +260,3 @@ def test_messages_name_the_file(run: Run, arrays: dict[str, Any], arguments: str
     result = run("fit", "a.npz", "-o", "cal.json", *arguments.split(), code=1)
     error = next(line for line in result.stderr.splitlines() if line.startswith("error: "))
     assert "a.npz" in error
-    assert not re.search(r"\b(X|y|sample_weight|n_features)\b", error)
-
-
-def test_words_of_python_are_left_where_they_are_names(run: Run, folder: Path) -> None:
-    np.savez("X.npz", y=PROBS)
-    assert "X.npz has no labels" in run("fit", "X.npz", "--logits-name", "y", "-o", "cal.json", code=1).stderr
-    np.savez("X.npz", logits=9 * PROBS, y=LABELS + 9)
-    assert "'y' in X.npz has" in run("fit", "X.npz", "-o", "cal.json", code=1).stderr

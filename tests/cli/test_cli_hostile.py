@@ -209,7 +209,7 @@ def test_no_wrong_row_is_written(
 
     monkeypatch.setattr(mc.MCCT, function, damaged)
     monkeypatch.setattr("monocal.MCCT.check_state", lambda calibrator: None)  # it would notice first
-    monkeypatch.setattr("monocal.cli.row_blocks._BLOCK", 100)
+    monkeypatch.setattr("monocal.cli.fit_apply._BLOCK", 100)
     np.save("logits.npy", TEST.values)
     before = sorted(os.listdir(folder))
     legitimate = kind == "logits" and damage == 2.0  # logits may be anything finite
@@ -219,25 +219,6 @@ def test_no_wrong_row_is_written(
             result = run(*command, code=0 if legitimate else 1)
             assert legitimate or f"cal.json gives no {kind} for row 10 " in result.stderr
             assert legitimate or sorted(os.listdir(folder)) == before
-
-
-def test_an_input_that_shrinks(
-    run: Run, folder: Path, calibrator: mc.MCCT, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.save("logits.npy", np.tile(TEST.values, (10, 1)))
-    real = mc.MCCT.predict_proba
-
-    def meanwhile(self: mc.MCCT, values: np.ndarray) -> np.ndarray:
-        os.truncate("logits.npy", 5000)
-        return real(self, values)
-
-    monkeypatch.setattr(mc.MCCT, "predict_proba", meanwhile)
-    monkeypatch.setattr("monocal.MCCT.check_state", lambda calibrator: None)  # it tries the calibrator
-    monkeypatch.setattr("monocal.cli.row_blocks._BLOCK", 1000)
-    before = sorted(os.listdir(folder))
-    result = run("apply", "cal.json", "logits.npy", "-o", "out.npy", code=1)
-    assert "logits.npy became shorter while it was read" in result.stderr
-    assert sorted(os.listdir(folder)) == before
 
 
 @pytest.mark.parametrize("dtype", ["i4", ">f4", "f2", "f8"])

@@ -40,11 +40,7 @@ def test_all_commands_are_there() -> None:
 def test_every_command_and_option_has_help_and_documentation(run: Run, name: str) -> None:
     text = run(name, "--more").stdout
     short = run(name, "--help").stdout
-    shown = [line for line in short.partition("Options:")[2].splitlines() if line.startswith("  -")]
-    assert 1 < len(shown) <= 10
-    assert (len(shown) < sum(p.param_type_name == "option" for p in COMMANDS[name].params)) == (
-        "more options:" in short
-    )
+    assert ("More options:" in short) == (len(short) < len(text))
     command = COMMANDS[name]
     assert len(command.get_short_help_str(60)) > 20
     assert "..." not in command.get_short_help_str(60)

@@ -15,7 +15,6 @@ import pytest
 
 import monocal as mc
 from monocal import persistence
-from monocal.cli.row_blocks import StoredRows
 from monocal.data import LogitsSet, atomic_path, read, write
 from monocal.errors import FileError
 from monocal.io.column_choice import choose
@@ -107,19 +106,6 @@ def test_what_cannot_be_read_is_not_written(tmp_path: Path, bad: float) -> None:
     with pytest.raises(FileError, match="sums to 2"):
         write(tmp_path / "a.npz", LogitsSet(np.full((2, 4), 0.5), None, "probabilities"))
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_stored_rows_are_those_of_the_file_until_it_shrinks(tmp_path: Path, order: str) -> None:
-    values = np.asarray(np.random.default_rng(0).normal(size=(2000, 7)), order=order)
-    np.save(tmp_path / "a.npy", values)
-    rows = StoredRows(np.load(tmp_path / "a.npy", mmap_mode="r"))
-    assert (len(rows), rows.shape, rows.dtype) == (2000, (2000, 7), np.float64)
-    for start, stop in ((0, 2000), (5, 6), (1990, 5000)):
-        assert np.array_equal(rows[start:stop], values[start:stop])
-    os.truncate(tmp_path / "a.npy", 50_000)
-    with pytest.raises(FileError, match="became shorter while it was read"):
-        rows[1000:2000]
 
 
 @posix

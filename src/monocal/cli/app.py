@@ -13,12 +13,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from .. import __version__
-from ..errors import InputError, MissingExtraError, with_wording
+from ..errors import FileError, MissingExtraError, on_the_command_line
 from . import compare_report, fit_apply, judge, monitor, ship
-from .output import in_words, one_line, say, set_message_file
-
-# Codes of errors where 1 means something else.
-_CODES = {"check": 2}
+from .output import message_file, one_line, say
 
 HELP = """Calibrated class probabilities that keep the ranking.
 
@@ -38,84 +35,26 @@ failed (a fit that did not converge, an order that was not kept); `check` ends w
 errors; 130 stopped with Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
 """
 
-# What one writes in Python, as one types it in a command.
-_IN_COMMANDS = {
-    "labels_file=": "--labels",
-    "separator=": "--sep",
-    "labels=": "--labels-name",
-    "values=": "--logits-name",
-    "first_label=": "--first-label",
-    "classes=": "--classes",
-    "weights=": "--weights-name",
-    "kind=": "--kind",
-    "class_axis=": "--class-axis",
-    "ndim=": "--ndim",
-    "ignore_index=": "--ignore-index",
-    "part=": "--part",
-    "group=": "--group",
-    "groups=": "--groups",
-    "context=": "--context",
-    "drop_missing=True": "--drop-missing",
-    "force": "--force",
-    "max_iter": "--set max_iter=...",
-    "tol": "--set tol=...",
-    "as a second file": "with --test",
-}
-
-
-# What --help shows first; --more shows every option.
-_READING = ("kind", "labels_file", "labels", "values")
-_SHOWN = {
-    "fit": ("out", "method", "context", "force", "as_json", *_READING),
-    "apply": ("out", "write_as", "context", "force", "as_json", "kind", "values"),
-    "evaluate": ("calibrator", "everything", "explain", "groups", "as_json", *_READING),
-    "check": ("calibrator", "max_ece_excess", "as_json", *_READING),
-    "compare": ("test", "only", "everything", "time_limit", "as_json", *_READING),
-    "report": ("out", "test", "calibrator", "groups", "force", *_READING),
-    "audit": ("calibrator", "after_kind", "as_json", *_READING),
-    "review": ("calibrator", "max_error", "groups", "picture", "as_json", *_READING),
-    "monitor": ("calibrator", "reference", "window", "state", "as_json", *_READING),
-}
-
 
 class Command(TyperCommand):
-    """A command whose help shows at most ten options; ``--more`` shows the rest."""
+    """A command whose ``--more`` shows the options that its ``--help`` hides."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--more" in args:
-            ctx.meta["more"] = True
-            typer.echo(ctx.get_help())
+            for option in self.params:
+                option.hidden = False  # type: ignore[attr-defined]  # of arguments it has no meaning
+            self.epilog = None
+            typer.echo(self.get_help(ctx))
             ctx.exit()
         return super().parse_args(ctx, args)
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        shown = _SHOWN.get(str(self.name))
-        hidden = 0
-        records = []
-        for option in self.get_params(ctx):
-            record = option.get_help_record(ctx) if option.param_type_name == "option" else None
-            if record is None:
-                continue
-            if shown is None or option.name in (*shown, "help") or ctx.meta.get("more"):
-                records.append(record)
-            else:
-                hidden += 1
-        with formatter.section("Options"):
-            formatter.write_dl(records)
-        if hidden:
-            formatter.write_paragraph()
-            formatter.write_text(f"{hidden} more options: {ctx.command_path} --more")
 
 
 class Commands(TyperGroup):
     """Runs a command; whatever goes wrong ends in one sentence on stderr and a code."""
 
     def invoke(self, ctx: Any) -> Any:
-        set_message_file(None)
-        with warnings.catch_warnings(), with_wording(_IN_COMMANDS):
+        message_file.set(None)
+        with warnings.catch_warnings(), on_the_command_line():
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = _show_warning  # restored by catch_warnings
@@ -124,20 +63,28 @@ class Commands(TyperGroup):
             except (typer.Exit, typer.Abort):
                 raise
             except Exception as error:  # a person at a terminal gets a sentence, whatever it was
-                if hasattr(error, "exit_code") or getattr(error, "errno", None) == errno.EPIPE:
-                    raise  # usage errors and closed pipes are typer's
-                if os.environ.get("MONOCAL_DEBUG"):
+                usage_or_pipe = hasattr(error, "exit_code") or getattr(error, "errno", None) == errno.EPIPE
+                if usage_or_pipe or os.environ.get("MONOCAL_DEBUG"):
                     raise
-                raise typer.Exit(_CODES.get(ctx.invoked_subcommand, 1) * _tell(error)) from error
+                _tell(error)
+                raise typer.Exit(2 if ctx.invoked_subcommand == "check" else 1) from error
 
 
 def _show_warning(message: Warning | str, *rest: Any, **more: Any) -> None:
-    say(f"warning: {in_words(one_line(message))}", fg=typer.colors.YELLOW, err=True)
+    say(f"warning: {_with_file(message)}", fg=typer.colors.YELLOW, err=True)
+
+
+def _with_file(message: object) -> str:
+    """A message of the library, which may not know the file that its arrays come from."""
+    text, file = one_line(message), str(message_file.get() or "")
+    return text if file in text else f"{file}: {text}"
 
 
 def _explain(error: Exception) -> str:
-    if isinstance(error, (InputError, MissingExtraError)):
-        return in_words(one_line(error))
+    if isinstance(error, (FileError, MissingExtraError)):
+        return one_line(error)
+    if isinstance(error, ValueError) and str(error):  # also of numpy and scikit-learn, about the data
+        return _with_file(error)
     if isinstance(error, MemoryError):
         return "There is not enough memory for this: use fewer rows, or --top-k where there are many classes."
     if isinstance(error, OSError) and error.filename:
@@ -145,10 +92,12 @@ def _explain(error: Exception) -> str:
     if isinstance(error, OSError):
         # No file is named, so it was the terminal or a pipe: writing files has messages of its own.
         return f"What was to be printed could not be: {error.strerror or error}; check where the output goes."
-    kind = type(error).__name__
-    if isinstance(error, ValueError):  # of numpy and scikit-learn, about the data
-        return in_words(one_line(error)) or kind
-    return f"monocal failed in a way it should not ({kind}: {one_line(error)}); with MONOCAL_DEBUG=1 it shows where."
+    what = f"{type(error).__name__}: {one_line(error)}"
+    return f"monocal failed in a way it should not ({what}); with MONOCAL_DEBUG=1 it shows where."
+
+
+def _tell(error: Exception) -> None:
+    say(f"error: {_explain(error)}", fg=typer.colors.RED, err=True)
 
 
 app = typer.Typer(
@@ -172,19 +121,17 @@ def run() -> None:
     except SystemExit as leaving:
         code = leaving.code
     except OSError as error:  # of the help, which is printed before any command begins
-        code = _tell(error)
+        _tell(error)
+        code = 1
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
-        code = code or _tell(error)
+        if not code:
+            _tell(error)
+        code = code or 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more when it ends
     sys.exit(code)
-
-
-def _tell(error: Exception) -> int:
-    say(f"error: {_explain(error)}", fg=typer.colors.RED, err=True)
-    return 1
 
 
 def _version(asked: bool) -> None:
@@ -215,4 +162,7 @@ for _command in (
     ship.export,
     ship.demo,
 ):
-    app.command(cls=Command)(_command)
+    _reads = "kind" in _command.__annotations__
+    app.command(cls=Command, epilog=f"More options: monocal {_command.__name__} --more" if _reads else None)(
+        _command
+    )

@@ -10,34 +10,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..errors import InputError
+from . import output
 from .fit_apply import make
-from .options import Reading, find_groups, reads, refuse_for_many_labels
-from .output import (
-    check_extension,
-    check_not_read,
-    next_command,
-    note,
-    one_line,
-    print_json,
-    print_table,
-    progress,
-    say,
-    show,
-    show_interval,
-)
+from .options import Reading, find_groups, refuse_for_many_labels, takes
 
 if TYPE_CHECKING:
     from ..report import MethodComparison, MethodResult
 
-_SHOWN = ("nll", "ece", "brier", "accuracy")
-_SHOWN_OF_TWO = ("nll", "positive_ece", "positive_brier", "accuracy")
-_WITH_INTERVAL = ("nll", "ece", "positive_ece")
 _TIME_LIMIT = 60.0  # seconds, of a report
 # Columns that a narrow terminal does not show, the first to go first.
 _DROPPED = ("ECE, 95 %", "fit, s", "Brier", "accuracy", "NLL, 95 %", "rows re-ordered", "ECE")
 
 
-@reads
+@takes
 def compare(
     reading: Reading,
     path: Path,
@@ -71,8 +56,8 @@ def compare(
         titles = {repr(method): title for title, method in methods.items()}
         chosen = [(find_method(name)[0], make(name, cal)) for name in only.split(",")]
         methods = {titles.get(repr(method), name): method for name, method in chosen}
-    begun = iter(range(len(methods)))
-    with progress("Comparing", len(methods)) as update:
+    number = count(1)
+    with output.progress("Comparing") as update:
         result = compare_methods(
             trial,
             methods,
@@ -80,48 +65,52 @@ def compare(
             n_boot=n_boot,
             time_limit=time_limit,
             seed=seed,
-            on_method=lambda name: update(next(begun), name),
+            on_method=lambda name: update(f"{name} ({next(number)} of {len(methods)})"),
         )
-    how = (
-        f"{min(FOLDS, cal.n_samples)}-fold cross-validation of {cal.n_samples:,} samples"
-        if judge is None
-        else f"{cal.n_samples:,} samples to calibrate on, {judge.n_samples:,} others to judge on"
-    )
+    if judge is None:
+        how = f"{min(FOLDS, cal.n_samples)}-fold cross-validation of {cal.n_samples:,} samples"
+    else:
+        how = f"{cal.n_samples:,} samples to calibrate on, {judge.n_samples:,} others to judge on"
     advice = recommendation(result)
     shift = None if judge is None else label_shift_test(cal.labels, judge.labels, n_classes=cal.n_classes)
     if as_json:
         of_shift = {"label_shift": shift and shift.to_dict()}
-        print_json({"judged_on": how, "reason": advice, **of_shift, **_results_as_dict(result)})
+        output.print_json({"judged_on": how, "reason": advice, **of_shift, **_results_as_dict(result)})
     else:
         _print_methods(result, f"{cal.name}: {how}", cal.n_classes == 2, wide)
-        say(advice)
+        output.say(advice)
         if shift is not None and shift.shifted:
-            say(str(shift))
+            output.say(str(shift))
         if result.recommended not in (None, UNCALIBRATED):
-            spelt = find_method(result.recommended)[0]
-            next_command(join(["monocal", "fit", str(path), *reading.typed(), "-m", spelt, "-o", "cal.json"]))
+            name = find_method(result.recommended)[0]
+            output.next_command(
+                join(["monocal", "fit", str(path), *reading.typed(), "-m", name, "-o", "cal.json"])
+            )
     if not result.judged:  # which a pipeline must notice
         raise typer.Exit(1)
 
 
 def _print_methods(result: MethodComparison, title: str, two: bool, wide: bool) -> None:
     """The table of methods; those without figures below it."""
+    ece, brier = ("positive_ece", "positive_brier") if two else ("ece", "brier")
     rows = []
     for one in result.judged:
         assert one.evaluation is not None
+        e = one.evaluation
         cells = [one.name]
-        for metric in _SHOWN_OF_TWO if two else _SHOWN:
-            cells.append(show(metric, one.evaluation[metric], interval=False))
-            if metric in _WITH_INTERVAL:
-                cells.append(show_interval(metric, one.evaluation[metric]))
+        for metric in ("nll", ece):
+            cells += [output.show(metric, e[metric]), output.show_interval(metric, e[metric])]
+        cells += [output.show(brier, e[brier]), output.show("accuracy", e["accuracy"])]
         # Of two classes the order that matters is that of the rows.
         rows.append([*cells, "" if two else _order(one), f"{one.seconds:.2f}"])
     columns = ["", "NLL", "NLL, 95 %", "ECE", "ECE, 95 %", "Brier", "accuracy", "rows re-ordered", "fit, s"]
-    dropped = print_table(columns, rows, title, mark=result.recommended or "", drop=_DROPPED, wide=wide)
+    dropped = output.print_table(
+        columns, rows, title, mark=result.recommended or "", drop=_DROPPED, wide=wide
+    )
     if dropped:
-        say(f"Left out, the terminal is narrow: {'; '.join(dropped)} (--wide shows all).")
+        output.say(f"Left out, the terminal is narrow: {'; '.join(dropped)} (--wide shows all).")
     for one in _without_figures(result):
-        say(f"{one.name}: {one_line(one.note)}")
+        output.say(f"{one.name}: {output.one_line(one.note)}")
 
 
 def _order(one: MethodResult) -> str:
@@ -135,27 +124,27 @@ def _without_figures(result: MethodComparison) -> list[MethodResult]:
 
 
 def _results_as_dict(result: MethodComparison) -> dict[str, Any]:
+    methods = [
+        {
+            "name": one.name,
+            "guarantees_order": one.keeps_order,
+            "seconds": one.seconds,
+            "note": one.note,
+            "evaluation": one.evaluation and one.evaluation.to_dict(),
+            "order": one.audit and one.audit.to_dict(),
+        }
+        for one in (*result.judged, *_without_figures(result))
+    ]
     return {
         "recommended": result.recommended,
         "within_noise": [one.name for one in result.alike(keeping=True)],
         "recommended_if_order_may_change": result.recommended_free,
         "price_of_order": result.price and {"method": result.price[0], **result.price[1].to_dict()},
-        "methods": [_method_as_dict(one) for one in (*result.judged, *_without_figures(result))],
+        "methods": methods,
     }
 
 
-def _method_as_dict(one: MethodResult) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "guarantees_order": one.keeps_order,
-        "seconds": one.seconds,
-        "note": one.note,
-        "evaluation": one.evaluation and one.evaluation.to_dict(),
-        "order": one.audit and one.audit.to_dict(),
-    }
-
-
-@reads
+@takes
 def report(
     reading: Reading,
     path: Path,
@@ -179,44 +168,32 @@ def report(
     Example: monocal report cal.npz --test test.npz -o report.html
     """
     from ..persistence import load
-    from ..report import default_methods, write_report
+    from ..report import write_report
 
     if calibrator is not None and method is not None:
         raise InputError("Give --calibrator (one that is fitted) or --method (one to fit), not both.")
-    check_extension(out, ".html", ".htm")
-    check_not_read(out, path, test, calibrator, reading.labels_file)
+    output.check_extension(out, ".html", ".htm")
+    output.check_not_read(out, path, test, calibrator, reading.labels_file)
     cal, judge = reading.read_both(path, test, many_labels=True)
     options: dict[str, Any] = {}
     if cal.many_labels:
         unused = {"--groups": groups, "--all": everything, "--no-compare": not compare}
         refuse_for_many_labels(path, unused | {"--time-limit": time_limit != _TIME_LIMIT})
     else:
-        by = groups and find_groups(groups, judge or cal, test or path, reading.group)
-        options = {
-            "methods": (everything or None) if compare else False,
-            "groups": by,
-            "time_limit": time_limit,
-        }
+        by = find_groups(groups, judge or cal, test or path, reading.group)
+        methods = (everything or None) if compare else False
+        options = {"methods": methods, "groups": by, "time_limit": time_limit}
     model = load(calibrator) if calibrator else make(method, cal) if method else None
     if getattr(model, "context_", None) is not None:
         raise InputError(
             f"{calibrator} was fitted with context, which a report has no place for: use monocal evaluate --calibrator."
         )
-    methods = default_methods(cal.kind, cal.n_classes, networks=everything) if compare else ()
-    begun = count()
-    with progress("Reading", 3 + len(methods)) as update:
+    with output.progress("Reading") as update:
         page = write_report(
-            out,
-            cal,
-            judge,
-            calibrator=model,
-            title=title,
-            on_step=lambda text: update(next(begun), text[:1].upper() + text[1:]),
-            force=force,
-            **options,
+            out, cal, judge, calibrator=model, title=title, on_step=update, force=force, **options
         )
     if as_json:
-        print_json({"report": out, **page.to_dict()})
+        output.print_json({"report": out, **page.to_dict()})
     else:
-        say(f"{page.verdict.headline} {page.verdict.advice}")
-        note(f"Report written to {out}: open it in a browser.")
+        output.say(f"{page.verdict.headline} {page.verdict.advice}")
+        output.note(f"Report written to {out}: open it in a browser.")

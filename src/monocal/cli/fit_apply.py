@@ -6,26 +6,16 @@ import json
 import math
 import re
 import warnings
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from ..errors import InputError, wording
-from .options import Reading, Written, context_for, find_columns, reads
-from .output import (
-    CHECK_FAILED,
-    check_extension,
-    check_not_read,
-    next_command,
-    note,
-    print_evaluations,
-    print_json,
-    progress,
-    say,
-)
+from ..errors import FileError, InputError
+from . import output
+from .options import Reading, context_for, find_columns, takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,60 +27,69 @@ if TYPE_CHECKING:
 _METRICS = ("accuracy", "nll", "brier", "ece")
 _METRICS_OF_TWO = ("accuracy", "nll", "positive_brier", "positive_ece")  # of P(class 1)
 _MOST_ROWS, _MOST_NUMBERS = 10_000, 5_000_000  # in folds that are held out
+_BLOCK = 1 << 23  # logits of a file handled at a time
 
 
 def make(
-    name: str | None, data: LogitsSet, parameters: dict[str, Any] | None = None, *, context: bool = False
+    name: str | None, data: LogitsSet, parameters: Mapping[str, Any] | None = None, *, context: bool = False
 ) -> Calibrator:
     """A calibrator for these logits or probabilities that is not fitted yet; None: the one recommended for them."""
     from ..calibrators.isotonic import IsotonicCalibration
-    from ..calibrators.multilabel import MultilabelMCCT
-    from ..registry import all_calibrators, find_method, letters
-    from ..selection import recommend
+    from ..registry import all_calibrators, find_method
 
     if data.many_labels:
-        if name is not None and not "multilabelmcct".startswith(letters(name)):
-            raise InputError(
-                f"--method {name}: files of many labels are fitted with multilabel-mcct; leave it out."
-            )
-        calibrator: Calibrator = MultilabelMCCT()
+        calibrator = _of_many_labels(name)
     else:
-        if name is None:
-            advised = recommend(
-                data.values,
-                data.labels,
-                kind=data.kind,
-                keep_order=context,
-                sample_weight=data.weights,
-                class_names=data.class_names,
-            )
-            name = advised.name
-            if data.n_classes > 2 and not advised.calibrator.preserves_order:
-                note(f"{advised.title}: {advised.reason}")
-        calibrator = find_method(name)[1]
+        calibrator = _recommended(data, context) if name is None else find_method(name)[1]
         one_score = type(calibrator) in [info.cls for info in all_calibrators(one_score=True)]
         if one_score and data.n_classes > 2:
             raise InputError(
                 f"{type(calibrator).__name__} is for two classes, and {data.path or data.name} has {data.n_classes}: use "
                 "--method conditional-mcct, which keeps the order of the classes, or structured-mcct."
             )
-    parameters = dict(parameters or {})
-    settable = calibrator.get_params()
-    for parameter in parameters:
+    settable, chosen, title = calibrator.get_params(), dict(parameters or {}), type(calibrator).__name__
+    for parameter in chosen:
         if parameter not in settable:
-            title = type(calibrator).__name__
             raise InputError(f"{title} has no parameter {parameter!r}: it has {', '.join(settable)}.")
-    if isinstance(calibrator, IsotonicCalibration) and data.n_classes == 2 and parameters.get("mode") is None:
-        parameters["mode"] = "one_vs_rest"  # what isotonic calibration means for two classes
+    if isinstance(calibrator, IsotonicCalibration) and data.n_classes == 2 and chosen.get("mode") is None:
+        chosen["mode"] = "one_vs_rest"  # what isotonic calibration means for two classes
     if "input" in settable:
-        parameters = {"input": data.kind, **parameters}
+        chosen.setdefault("input", data.kind)
     elif data.kind != calibrator.input:
         raise InputError(f"{name} works on {calibrator.input} only: give it a file of {calibrator.input}.")
-    return calibrator.set_params(**parameters)
+    return calibrator.set_params(**chosen)
+
+
+def _of_many_labels(name: str | None) -> Calibrator:
+    from ..calibrators.multilabel import MultilabelMCCT
+    from ..registry import letters
+
+    if name is not None and not "multilabelmcct".startswith(letters(name)):
+        raise InputError(
+            f"--method {name}: files of many labels are fitted with multilabel-mcct; leave it out."
+        )
+    return MultilabelMCCT()
+
+
+def _recommended(data: LogitsSet, context: bool) -> Calibrator:
+    from ..registry import find_method
+    from ..selection import recommend
+
+    advised = recommend(
+        data.values,
+        data.labels,
+        kind=data.kind,
+        keep_order=context,
+        sample_weight=data.weights,
+        class_names=data.class_names,
+    )
+    if data.n_classes > 2 and not advised.calibrator.preserves_order:
+        output.note(f"{advised.title}: {advised.reason}")
+    return find_method(advised.name)[1]
 
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:
-    """``["tol=1e-8", "shrinkage=cv"]`` as parameters: JSON where it is JSON, else text; none is None."""
+    """``["tol=1e-8", "shrinkage=cv"]`` as parameters."""
     parameters = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -101,7 +100,7 @@ def parse_settings(settings: list[str]) -> dict[str, Any]:
 
 
 def parse(text: str) -> Any:
-    """A value as it would be written in JSON, or text."""
+    """A value as it would be written in JSON, or text; none is None."""
     if text.lower() == "none":
         return None
     try:
@@ -110,7 +109,7 @@ def parse(text: str) -> Any:
         return text
 
 
-@reads
+@takes
 def fit(
     reading: Reading,
     path: Path,
@@ -136,8 +135,8 @@ def fit(
     from ..io import atomic_path
     from ..persistence import to_json
 
-    check_extension(out, ".json")
-    check_not_read(out, path, reading.labels_file)
+    output.check_extension(out, ".json")
+    output.check_not_read(out, path, reading.labels_file)
     parameters: dict[str, Any] = parse_settings(settings or [])
     parameters |= {} if top_k is None else {"top_k": top_k}
     parameters |= {} if shrinkage is None else {"shrinkage": parse(shrinkage)}
@@ -149,14 +148,13 @@ def fit(
         if keywords and not calibrator.takes_context:
             other = "binary-mcct" if data.n_classes == 2 else "conditional-mcct"
             raise InputError(
-                f"{wording('context=')}: {type(calibrator).__name__} takes none. Use --method {other}, or leave it out."
+                f"--context: {type(calibrator).__name__} takes none. Use --method {other}, or leave it out."
             )
-        title = f"Fitting {type(calibrator).__name__} on {data.n_samples:,} x {data.n_classes:,} {data.kind}"
-        with progress(title) as update:
+        with output.progress(f"Fitting {type(calibrator).__name__} on {data.n_samples:,} rows") as update:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 calibrator.fit(data.values, data.labels, sample_weight=data.weights, **keywords)
-            update(text="Measuring")
+            update("Measuring")
             evaluations = {} if data.many_labels else _measured(calibrator, data, **keywords)
             held_out = _held_out(calibrator, data, keywords)
         metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}
@@ -164,17 +162,17 @@ def fit(
         rows = (data.values, data.labels, *(() if data.weights is None else (data.weights,)))
         temporary.write_text(to_json(calibrator, data=rows, metrics=metrics), encoding="utf-8")
 
-    converged = not any(issubclass(w.category, ConvergenceWarning) for w in caught)
     for warning in caught:
         warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+    converged = not any(issubclass(w.category, ConvergenceWarning) for w in caught)
     if as_json:
         of_fit = {"converged": converged, "held_out": held_out, "metrics": metrics}
-        print_json({"calibrator": out, **_as_dict(calibrator, data), **of_fit})
+        output.print_json({"calibrator": out, **_as_dict(calibrator, data), **of_fit})
     else:
         _print_fit(calibrator, data, evaluations, held_out)
-        _say_next(calibrator, data, path, out, bool(context))
+        _say_next(calibrator, data, path, out)
     if not converged:
-        raise typer.Exit(CHECK_FAILED)
+        raise typer.Exit(output.CHECK_FAILED)
 
 
 def _as_dict(calibrator: Calibrator, data: LogitsSet) -> dict[str, Any]:
@@ -195,24 +193,44 @@ def _describe_input(calibrator: Calibrator, data: LogitsSet, reading: Reading) -
     """What files are to look like that the calibrator is applied to: the axis and the names of the classes."""
     import numpy as np
 
-    layout = {
-        "class_axis": -1 if reading.class_axis is None else reading.class_axis,
-        "ignore_index": reading.ignore_index,
-    }
-    if layout.keys() <= calibrator.get_params().keys():  # calibrators of one score have no axis of classes
-        calibrator.set_params(**layout)
+    axis = -1 if reading.class_axis is None else reading.class_axis
+    if {"class_axis", "ignore_index"} <= calibrator.get_params().keys():  # one score has no axis of classes
+        calibrator.set_params(class_axis=axis, ignore_index=reading.ignore_index)
     if data.class_names is not None:
         calibrator.feature_names_in_ = np.array(data.class_names, dtype=object)
 
 
+def uncalibrated(values: np.ndarray, kind: str) -> np.ndarray:
+    """What logits (their softmax) or probabilities (themselves) say without calibration."""
+    import numpy as np
+
+    from ..arrays import ordered_softmax
+
+    if kind == "probabilities":
+        return np.asarray(values)
+    # Halves are too coarse to sum a thousand of them to one.
+    return ordered_softmax(np.asarray(values, dtype=np.promote_types(values.dtype, np.float32)))
+
+
+def before_and_after(
+    calibrator: Calibrator, values: np.ndarray, context: Mapping[str, np.ndarray] | None = None
+) -> dict[str, np.ndarray]:
+    """Probabilities before and after the calibrator."""
+    before = uncalibrated(values, calibrator.input)
+    of_rows = {} if context is None else {"context": context}
+    return {
+        "before": before,
+        "after": calibrator.predict_proba(values.astype(before.dtype, copy=False), **of_rows),
+    }
+
+
 def _measured(calibrator: Calibrator, data: LogitsSet, **keywords: Any) -> dict[str, Evaluation]:
     from ..metrics import evaluate
-    from .row_blocks import before_and_after
 
-    sides = zip(("before", "after"), before_and_after(calibrator, data.values, **keywords), strict=True)
     names = _METRICS_OF_TWO if data.n_classes == 2 else _METRICS
     return {
-        side: evaluate(probs, data.labels, metrics=names, sample_weight=data.weights) for side, probs in sides
+        side: evaluate(probs, data.labels, metrics=names, sample_weight=data.weights)
+        for side, probs in before_and_after(calibrator, data.values, **keywords).items()
     }
 
 
@@ -236,9 +254,8 @@ def _held_out(calibrator: Calibrator, data: LogitsSet, keywords: dict[str, Any])
             after = trial.judge(calibrator, context=context, sample_weight=weights).probabilities
     except ValueError:  # too few rows, or a class, in a fold
         return None
-    old, new = (row_nll(p, trial.labels) for p in (trial.before, after))
-    if weights is not None:
-        old, new = (loss * weights / weights.mean() for loss in (old, new))
+    share = 1.0 if weights is None else weights / weights.mean()
+    old, new = (share * row_nll(p, trial.labels) for p in (trial.before, after))
     change = paired_difference(new, old, 0.95)
     figures = {"before": old.mean(), "after": new.mean(), "change": change.mean}
     return {
@@ -254,23 +271,24 @@ def _print_fit(
     evaluations: dict[str, Evaluation],
     held_out: dict[str, float] | None,
 ) -> None:
-    name, classes = type(calibrator).__name__, "labels" if data.many_labels else "classes"
-    say(data.taken)
-    title = f"{name} fitted on {data.n_samples:,} samples of {data.n_classes:,} {classes}."
+    output.say(data.taken)
+    classes = "labels" if data.many_labels else "classes"
+    title = (
+        f"{type(calibrator).__name__} fitted on {data.n_samples:,} samples of {data.n_classes:,} {classes}."
+    )
     if evaluations:
-        print_evaluations(evaluations, f"{title} On these same samples:")
+        output.print_evaluations(evaluations, f"{title} On these same samples:")
     else:
-        say(title)
+        output.say(title)
     if held_out is not None:
-        say(held_out_sentence(held_out))
+        output.say(held_out_sentence(held_out))
     certificate = _certificate(calibrator)
     if certificate is not None:
-        say(
-            f"{certificate['status']} (violation {certificate['kkt']:.1e}, {certificate['n_iter']} iterations)."
-        )
+        kkt, steps = certificate["kkt"], certificate["n_iter"]
+        output.say(f"{certificate['status']} (violation {kkt:.1e}, {steps} iterations).")
 
 
-def held_out_sentence(result: dict[str, float]) -> str:
+def held_out_sentence(result: Mapping[str, float]) -> str:
     """How NLL changes on held-out folds."""
     change = f"On held-out folds NLL {result['before']:.4f} -> {result['after']:.4f}"
     if result["high"] < 0:
@@ -280,24 +298,24 @@ def held_out_sentence(result: dict[str, float]) -> str:
     return f"{change}: no better than no calibration, as far as these rows can tell."
 
 
-def _say_next(calibrator: Calibrator, data: LogitsSet, path: Path, out: Path, context: bool) -> None:
+def _say_next(calibrator: Calibrator, data: LogitsSet, path: Path, out: Path) -> None:
     from ..io.named_arrays import extension
     from ..io.write import WRITABLE
 
     suffix = extension(path) if extension(path) in WRITABLE else ".npz"
-    say(f"Saved to {out}.")
-    next_command(f"monocal apply {quote(str(out))} TEST -o probs{suffix}")
+    output.say(f"Saved to {out}.")
+    output.next_command(f"monocal apply {quote(str(out))} TEST -o probs{suffix}")
     name = type(calibrator).__name__
     if calibrator.preserves_order or data.many_labels:
         return
-    if data.n_classes == 2:
-        ranking = "keeps" if getattr(calibrator, "preserves_ranking", False) else "may change"
-        within = " within each context" if context else ""
-        note(
-            f"{name} {ranking} the ranking of the rows (AUC){within}; P(class 1) may pass 1/2, where the predicted class changes."
-        )
-    else:
-        note(f"{name} may change the order of the classes; check it with `monocal audit`.")
+    if data.n_classes > 2:
+        output.note(f"{name} may change the order of the classes; check it with `monocal audit`.")
+        return
+    ranking = "keeps" if getattr(calibrator, "preserves_ranking", False) else "may change"
+    within = " within each context" if getattr(calibrator, "context_", None) is not None else ""
+    output.note(
+        f"{name} {ranking} the ranking of the rows (AUC){within}; P(class 1) may pass 1/2, where the predicted class changes."
+    )
 
 
 def _certificate(calibrator: Any) -> dict[str, Any] | None:
@@ -308,13 +326,13 @@ def _certificate(calibrator: Any) -> dict[str, Any] | None:
     return {name: getattr(solution, name) for name in names}
 
 
-@reads
+@takes
 def apply(
     reading: Reading,
     calibrator: Path,
     path: Path,
     out: Path,
-    write_as: Written = Written.probabilities,
+    write_as: Literal["logits", "probabilities"] = "probabilities",
     context: str | None = None,
     force: bool = False,
     as_json: bool = False,
@@ -328,10 +346,11 @@ def apply(
     Example: monocal apply cal.json test.npz -o probs.npz
     """
     from ..io import atomic_path, check_writable
+    from ..io.write import put_npy
     from ..persistence import load
 
     check_writable(out)
-    check_not_read(out, path, calibrator, reading.labels_file)
+    output.check_not_read(out, path, calibrator, reading.labels_file)
     with atomic_path(out, force=force) as temporary:
         model, data = reading.read_for(
             load(calibrator),
@@ -342,61 +361,77 @@ def apply(
         )
         if data.places_of is not None and reading.labels_file is not None:
             raise InputError("--labels go along with rows of a table; of pixels and tokens leave them out.")
-        with progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}", data.n_samples) as update:
+        with output.progress(f"Calibrating {data.n_samples:,} x {data.n_classes:,}") as update:
             columns = context_for(model, context, data, path, reading.group)
-            names = _write(temporary, model, data, write_as.value, calibrator, reading, update, columns)
+            blocks = _checked_blocks(model, data, write_as, columns, calibrator, update)
+            if out.suffix.lower() == ".npy" and data.places_of is None:
+                put_npy(temporary, _float_type(data), data.values.shape, blocks)
+                names: list[str] = [write_as]
+            else:
+                names = _write(temporary, blocks, data, write_as, reading)
     unseen = getattr(model, "unseen_", 0)
     if unseen:
-        note(
+        output.note(
             f"{unseen:,} of {data.n_samples:,} rows have a context that no calibration row had: they take the shared scale."
         )
-    result = {"out": out, "n_samples": data.n_samples, "n_classes": data.n_classes, "arrays": names}
     if as_json:
-        print_json(result)
+        output.print_json(
+            {"out": out, "n_samples": data.n_samples, "n_classes": data.n_classes, "arrays": names}
+        )
     else:
-        note(f"{data.n_samples:,} x {data.n_classes:,} calibrated {write_as.value} written to {out}.")
+        output.note(f"{data.n_samples:,} x {data.n_classes:,} calibrated {write_as} written to {out}.")
 
 
-def _calibrated(
-    model: Calibrator, kind: str, places: tuple[int, ...] | None, values: np.ndarray, **keywords: Any
-) -> np.ndarray:
-    """Calibrated rows, in the columns that were read."""
-    import numpy as np
+def _float_type(data: LogitsSet) -> np.dtype:
+    from ..io.logits_set import float_type
 
-    function = model.predict_proba if kind == "probabilities" else model.transform
-    result: np.ndarray = function(values, **keywords)
-    return result if places is None else result[:, np.argsort(places)]
+    return float_type(data.values.dtype)
 
 
-def _write(
-    temporary: Path,
+def _checked_blocks(
     model: Calibrator,
     data: LogitsSet,
     kind: str,
+    context: Mapping[str, np.ndarray] | None,
     calibrator: Path,
-    reading: Reading,
-    update: Any,
-    context: Any,
-) -> list[str]:
+    update: Callable[[str], None],
+) -> Iterator[np.ndarray]:
+    """Calibrated rows, some at a time, in the columns that were read; refused where no fitted calibrator gives such rows."""
     import numpy as np
 
-    from ..io.logits_set import float_type
-    from ..io.write import TABLES, put_arrays, put_npy
-    from .row_blocks import StoredRows, checked, in_blocks, in_shape, joined
+    function = model.predict_proba if kind == "probabilities" else model.transform
+    n, m = data.values.shape
+    step = max(1, _BLOCK // m)
+    for start in range(0, n, step):
+        rows = slice(start, start + step)
+        keywords = {} if context is None else {"context": {name: x[rows] for name, x in context.items()}}
+        block = function(np.asarray(data.values[rows], _float_type(data)), **keywords)
+        with np.errstate(invalid="ignore", over="ignore"):
+            bad = ~(block < np.inf).all(axis=1)
+            if kind == "probabilities":
+                bad |= ((block < 0) | (block > 1.001)).any(axis=1)
+            if kind == "probabilities" and not data.many_labels:
+                off = np.abs(block.sum(axis=1, dtype=np.float64) - 1)
+                bad |= off > max(1e-4, 8 * float(np.finfo(block.dtype).eps))
+        if bad.any():
+            raise FileError(
+                f"{calibrator} gives no {kind} for row {start + int(np.argmax(bad))} (nan, inf or a wrong sum), so it is damaged "
+                f"or made by hand, and nothing was written: fit it again."
+            )
+        yield block if data.places is None else block[:, np.argsort(data.places)]
+        update(f"Calibrating: {min(start + step, n):,} of {n:,} rows")
 
-    function = partial(_calibrated, model, kind, data.places)
-    values = StoredRows(data.values) if isinstance(data.values, np.memmap) else data.values
-    dtype = float_type(values.dtype)
-    places = data.places_of
-    entry = 1 if places is None else math.prod(places.lead[1:])
-    scale = "many" if data.many_labels and kind == "probabilities" else kind
-    blocks = checked(in_blocks(function, values, update, context, together=entry), scale, calibrator)
-    if temporary.suffix.lower() == ".npy" and (places is None or places.axis > 0):
-        shape = values.shape if places is None else places.array.shape
-        put_npy(temporary, dtype, shape, blocks if places is None else in_shape(blocks, places))
-        return [kind]
-    result = joined(blocks, values.shape, dtype)
-    classes = data.class_names
+
+def _write(
+    temporary: Path, blocks: Iterator[np.ndarray], data: LogitsSet, kind: str, reading: Reading
+) -> list[str]:
+    """Calibrated values and what goes with the rows; gives the names of the arrays."""
+    import numpy as np
+
+    from ..io.write import TABLES, put_arrays
+
+    result = np.concatenate(list(blocks))
+    classes, places = data.class_names, data.places_of
     if classes is not None and data.places is not None:  # written in the order of the file
         classes = tuple(classes[place] for place in np.argsort(data.places))
     to_table = bool(data.columns) and temporary.name.lower().endswith(tuple(TABLES))
@@ -407,9 +442,8 @@ def _write(
         arrays = {kind: result if places is None else np.ascontiguousarray(places.back(result))}
     if data.labels is not None and not data.many_labels:
         arrays["labels"] = data.labels if data.places is None else np.asarray(data.places)[data.labels]
-    return put_arrays(
-        temporary, arrays, classes=classes, along=_columns_to_keep(data, reading, temporary, to_table)
-    )
+    along = _columns_to_keep(data, reading, temporary, to_table)
+    return put_arrays(temporary, arrays, classes=classes, along=along)
 
 
 def _names_of_results(columns: tuple[str, ...], kind: str) -> list[str]:
@@ -434,10 +468,12 @@ def _columns_to_keep(data: LogitsSet, reading: Reading, out: Path, to_table: boo
         carried = {name: column.take(data.kept) for name, column in carried.items()}
     # Of images and tokens, what goes along has an entry for each place, or for each entry of the first axes.
     lead = (data.n_samples,) if data.places_of is None else data.places_of.lead
-    uneven = [name for name, column in carried.items() if not _fits(column, lead)]
-    if uneven:
-        note(f"{data.path}: {uneven[0]!r} has another number of rows and is left out")
-    return {name: column for name, column in carried.items() if name not in uneven}
+    fits = {name: _fits(column, lead) for name, column in carried.items()}
+    if not all(fits.values()):
+        output.note(
+            f"{data.path}: {min(fits, key=fits.__getitem__)!r} has another number of rows and is left out"
+        )
+    return {name: column for name, column in carried.items() if fits[name]}
 
 
 def _fits(column: Any, lead: tuple[int, ...]) -> bool:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..errors import InputError
-from .options import Reading, context_for, reads
-from .output import CHECK_FAILED, check_extension, check_not_read, note, print_json, print_table, say
+from . import output
+from .fit_apply import before_and_after, uncalibrated
+from .options import Reading, context_for, ordered, takes
 
 if TYPE_CHECKING:
     from ..calibrators import Calibrator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-@reads
+@takes
 def monitor(
     reading: Reading,
     paths: list[Path],
@@ -47,13 +48,17 @@ def monitor(
     from ..persistence import load
 
     if plot is not None:
-        check_extension(plot, ".png", ".svg", ".pdf")
-        check_not_read(plot, *paths, calibrator, reference, state)
+        output.check_extension(plot, ".png", ".svg", ".pdf")
+        output.check_not_read(plot, *paths, calibrator, reference, state)
     model = None if calibrator is None else load(calibrator)
     options = {"window": window, "alpha": alpha, "tolerance": tolerance}
-    watch = _begin(
-        reading, model, reference, state, {k: v for k, v in options.items() if v is not None}, restart
-    )
+    options = {name: value for name, value in options.items() if value is not None}
+    if state is not None and state.exists():
+        watch = _resumed(reading, model, reference, state, options, restart)
+    elif restart:
+        raise InputError("--restart goes on from a --state that is there: leave it out to begin.")
+    else:
+        watch = _begun(reading, model, reference, options)
     _check_calibrator(watch, calibrator, state, restart)
     for path in paths:
         data, probs = _probabilities(reading, model, path, watch.class_names)
@@ -67,42 +72,48 @@ def monitor(
     if plot is not None and watch.windows:
         _draw(watch, plot)
     if as_json:
-        state_of = watch.to_dict()
+        saved = watch.to_dict()
         keys = ("windows", "alarms", "rows", "window", "alpha", "tolerance")
-        print_json({**{key: state_of[key] for key in keys}, "verdict": watch.verdict})
+        output.print_json({**{key: saved[key] for key in keys}, "verdict": watch.verdict})
     else:
         _print(watch)
     if watch.alarms:
-        raise typer.Exit(CHECK_FAILED)
+        raise typer.Exit(output.CHECK_FAILED)
 
 
-def _begin(
+def _begun(
+    reading: Reading, model: Calibrator | None, reference: Path | None, options: dict[str, Any]
+) -> Monitor:
+    from ..monitoring import Monitor
+
+    if reference is not None:
+        data, options["reference"] = _probabilities(reading, model, reference, None)
+        options["class_names"] = data.class_names
+    return Monitor(**options, fitted_rows=getattr(model, "n_rows_", None))
+
+
+def _resumed(
     reading: Reading,
     model: Calibrator | None,
     reference: Path | None,
-    state: Path | None,
+    state: Path,
     options: dict[str, Any],
     restart: bool,
 ) -> Monitor:
     from ..monitoring import Monitor
 
-    if state is not None and state.exists():
-        if options or (reference is not None and not restart):
-            named = ", ".join(f"--{name}" for name in [*options, *(["reference"] if reference else [])])
-            raise InputError(f"{state} goes on as it began: leave out {named}, or name another --state.")
-        watch = Monitor.load(state)
-        if not restart:
-            return watch
-        rows = getattr(model, "n_rows_", None)
-        if reference is None:
-            return watch.restart(fitted_rows=rows)
-        return watch.restart(_probabilities(reading, model, reference, watch.class_names)[1], rows)
-    if restart:
-        raise InputError("--restart goes on from a --state that is there: leave it out to begin.")
-    if reference is not None:
-        data, options["reference"] = _probabilities(reading, model, reference, None)
-        options["class_names"] = data.class_names
-    return Monitor(**options, fitted_rows=getattr(model, "n_rows_", None))
+    if options or (reference is not None and not restart):
+        flags = [f"--{name}" for name in options] + ["--reference"] * (reference is not None)
+        raise InputError(
+            f"{state} goes on as it began: leave out {', '.join(flags)}, or name another --state."
+        )
+    watch = Monitor.load(state)
+    if not restart:
+        return watch
+    rows = getattr(model, "n_rows_", None)
+    if reference is None:
+        return watch.restart(fitted_rows=rows)
+    return watch.restart(_probabilities(reading, model, reference, watch.class_names)[1], rows)
 
 
 def _check_calibrator(watch: Monitor, calibrator: Path | None, state: Path | None, restart: bool) -> None:
@@ -120,25 +131,20 @@ def _probabilities(
     reading: Reading, model: Calibrator | None, path: Path, names: Sequence[str] | None
 ) -> tuple[LogitsSet, Any]:
     """The set of a file, its classes in the order of ``names``, and what users see of its rows."""
-    from .row_blocks import before_and_after, uncalibrated
-
     if model is None:
-        data = reading.ordered(reading.read(path, unknown=True), names)
+        data = ordered(reading.read(path, unknown=True), names)
         return data, uncalibrated(data.values, data.kind)
     of_rows, data = reading.read_for(model, path, with_labels=True, unknown=True)
-    data = reading.ordered(data, names)
+    data = ordered(data, names)
     columns = context_for(of_rows, None, data, path, reading.group)
-    return data, before_and_after(of_rows, data.values, columns)[1]
+    return data, before_and_after(of_rows, data.values, columns)["after"]
 
 
 def _draw(watch: Monitor, path: Path) -> None:
     from ..errors import require
     from ..io import atomic_path
 
-    require("matplotlib", "plots")
-    import matplotlib
-
-    matplotlib.use("agg")
+    require("matplotlib", "plots").use("agg")
     from ..plots import MonitorDisplay
 
     figure = MonitorDisplay(watch).plot().figure_
@@ -148,20 +154,15 @@ def _draw(watch: Monitor, path: Path) -> None:
 
 def _print(watch: Monitor) -> None:
     if len(watch.windows) > _SHOWN:
-        note(f"The last {_SHOWN} of {len(watch.windows)} windows:")
-    rows = [
-        [
-            *(f"{count:,}" for count in (w.first_row, w.rows, w.labelled)),
-            *map(_percent, (w.accuracy, w.confidence, w.ece, w.floor_high)),
-            f"{w.evidence:.1f}",
+        output.note(f"The last {_SHOWN} of {len(watch.windows)} windows:")
+    rows = []
+    for w in watch.windows[-_SHOWN:]:
+        counts = [f"{count:,}" for count in (w.first_row, w.rows, w.labelled)]
+        shares = [
+            "" if x is None else f"{100 * x:.1f} %" for x in (w.accuracy, w.confidence, w.ece, w.floor_high)
         ]
-        for w in watch.windows[-_SHOWN:]
-    ]
+        rows.append([*counts, *shares, f"{w.evidence:.1f}"])
     columns = ["from row", "rows", "labels", "accuracy", "confidence", "ECE", "by chance <", "evidence"]
     if rows:
-        print_table(columns, rows, drop=("labels", "rows"))
-    say(watch.verdict)
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
+        output.print_table(columns, rows, drop=("labels", "rows"))
+    output.say(watch.verdict)

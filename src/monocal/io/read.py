@@ -410,7 +410,7 @@ def read_splits(
         if test is None and not has_parts:
             raise FileError(
                 f"{source.title} holds no calibration and test parts (such as logits_val, y_val, logits_test, y_test): "
-                f"it holds {listing(source.names)}; give the test set {wording('as a second file')}."
+                f"it holds {listing(source.names)}; give the test set as a second file."
             )
         sets.append(read(source, kind=kind, part=part if has_parts else None, group=group, need_labels=True))
     cal, held_out = sets
