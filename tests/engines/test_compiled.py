@@ -103,24 +103,6 @@ def test_jumps_are_found_in_rows_of_every_kind(classes, longest, cut, monkeypatc
     z[6::9, 0] = -np.inf
     z[7::9] *= np.float32(1e-40)
     z[8::9, : classes // 2 + 1] = z[8::9, :1]
-    plain = np.sort(z[::9], axis=1)[:, ::-1]
-    depth = plain[:, :1] - plain
-    jumps = numba_engine.find_jumps(np.ascontiguousarray(z[::9]), starts)
-    assert jumps.done.all()
-    np.testing.assert_array_equal(jumps.top, plain[:, 0])
-    np.testing.assert_array_equal(jumps.height, depth[:, -1])
-    np.testing.assert_array_equal(jumps.depth[:, ::-1], depth[:, classes - 1 - starts])
-    # What defines a jump, in rows of every kind: so many classes lie above its depth, so many above it or at it.
-    every = numba_engine.find_jumps(z, starts)
-    complete = every.done & np.isfinite(z).all(axis=1)
-    assert complete.mean() > 0.7
-    all_depths = z.max(axis=1, keepdims=True) - z
-    for j, rank in enumerate(every.ranks):
-        at = every.depth[:, j, None]
-        np.testing.assert_array_equal(every.over[complete, j], (all_depths < at).sum(axis=1)[complete])
-        np.testing.assert_array_equal(every.many[complete, j], (all_depths <= at).sum(axis=1)[complete])
-        assert (every.over[complete, j] < rank).all()
-        assert (every.many[complete, j] >= rank).all()
     fast = rank_map.apply(z, "probabilities")
     assert_order_kept(z, fast)
     without(monkeypatch)
@@ -154,12 +136,6 @@ def test_sums_over_a_tail_use_the_whole_weight():
         expected = (np.exp(weight * v) * v**power).sum(axis=1)
         np.testing.assert_allclose(got, expected, rtol=5e-7)
         assert abs((got / expected).mean() - 1) < 2e-8  # without the smaller part: 1e-7
-
-
-@pytest.mark.parametrize("starts", [[0, 1000], [-1, 5], [7, 7], [9, 3]])
-def test_ranks_that_are_none_are_refused(starts):
-    with pytest.raises(IndexError, match="do not rise"):
-        numba_engine.find_jumps(np.zeros((5, 1000), dtype=np.float32), np.array(starts))
 
 
 def test_large_sets_are_certified_without_shrinkage(rows):

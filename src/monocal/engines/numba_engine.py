@@ -18,7 +18,7 @@ and rounding of the former by 1e-7 counts as often.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
@@ -419,29 +419,26 @@ class LoopMap:
     def __init__(self, step: MapStep):
         _, a, s = steps_as([step], np.ascontiguousarray, np.float32)[0]
         self._arrays, self._static, self._second = a, s, s["adjustment"]
-        self._starts = a["jumps"] if s["n_jumps"] else np.zeros(0, dtype=np.int64)
-        self._top_k = s["n_ranks"]
-        steps = a["steps"].astype(np.float64)[0]
-        # Where all rows have the same increments: weights, and `a` and `b` of ``D = a U + b``.
-        above = [np.append(np.cumsum(x[:0:-1])[::-1], 0.0) for x in steps]
-        self._shared = [x.astype(np.float32)[None] for x in (np.cumsum(steps[0]), *above)]
-        self._steps = np.ascontiguousarray(np.moveaxis(a["steps"], 0, 1))
-        self._mixes = s["n_factors"] > 1
-        self._by_loop = self._mixes and all(q in STATISTICS for q in s["statistics"])
+        r, m = s["n_ranks"], s["n_classes"]
+        starts = a["jumps"] if s["n_jumps"] else np.zeros(0, dtype=np.int64)
+        ranks = np.append(r - starts[::-1], [r] if r < m else []).astype(np.uint32)
+        self._by_loop = s["n_factors"] > 1 and all(q in STATISTICS for q in s["statistics"])
+        which, zeros, widths = np.zeros(0, np.intp), _NONE, _NONE
         if self._by_loop:
-            places = np.array([STATISTICS.index(q) for q in s["statistics"]])
-            self._which = places[a["ramp_statistic"]].astype(np.intp)
-        self._stage = self._second_stage()
-
-    def _second_stage(self) -> tuple[np.ndarray, ...]:
-        """Class scales, and zeros, widths (R,) and steps (2, R) of ramps of the log-odds."""
-        if self._second is None:
-            return _NONE, _NONE, _NONE, _NONE.reshape(2, 0)
-        a = self._arrays
-        of_odds = a.get("second_statistic", np.zeros(0)) == 0
-        ramps = [a.get(f"second_{name}", _NONE)[of_odds] for name in ("zero", "width")]
-        steps = np.ascontiguousarray(a["second_steps"][:, 1:][:, of_odds])
-        return (a.get("class_scales", _NONE), *ramps, steps)
+            places = np.array([STATISTICS.index(q) for q in s["statistics"]], dtype=np.intp)
+            which, zeros, widths = places[a["ramp_statistic"]], a["ramp_zero"], a["ramp_width"]
+        # So many buckets in each octave of depths that few values share one.
+        shift = np.int32(23 - min(max((m // 64).bit_length(), 4), 11))
+        self._numbers = ranks, r < m, shift, which, zeros, widths
+        self._steps = np.ascontiguousarray(np.moveaxis(a["steps"], 0, 1))
+        self._stage = _NONE, _NONE, _NONE, _NONE.reshape(2, 0)
+        if (
+            self._second is not None
+        ):  # class scales; zeros, widths (R,) and steps (2, R) of ramps of the log-odds
+            of_odds = a.get("second_statistic", np.zeros(0)) == 0
+            ramps = [a.get(f"second_{name}", _NONE)[of_odds] for name in ("zero", "width")]
+            steps = np.ascontiguousarray(a["second_steps"][:, 1:][:, of_odds])
+            self._stage = a.get("class_scales", _NONE), *ramps, steps
 
     def predict(
         self,
@@ -454,57 +451,36 @@ class LoopMap:
         out = np.empty_like(logits)
 
         def one(rows: slice) -> None:
-            chosen = None if context is None else context[rows]
-            self._block(logits[rows], output, chosen, otherwise, out[rows])
+            z, to, codes = logits[rows], out[rows], None if context is None else context[rows]
+            done, lost = np.empty((2, len(z)), dtype=bool)
+            ordered = _NONE.reshape(0, 0)
+            if z.shape[1] <= _SORTED:
+                ordered = scratch_buffer("in_order", z.shape, z.dtype)
+                loops().sort_rows(z, ordered, _NONE)
+            args = self._factors(z), self._steps, *self._stage, self._terms(codes)
+            map_loops().calibrate(z, ordered, *self._numbers, *args, output == PROBABILITIES, to, done, lost)
+            far, near = np.flatnonzero(~done), np.flatnonzero(lost)
+            if len(far):
+                to[far] = otherwise(z[far], output, None if codes is None else codes[far])
+            # Where rounding has made another class as probable as the top, `argmax` may change.
+            if len(near):
+                to[near] = keep_argmax(to[near], z[near])
 
         parallel_map(one, row_slices(logits, rows_of_size(_BLOCK, logits.shape[1])))
         return out
 
-    def _block(
-        self,
-        z: np.ndarray,
-        output: str,
-        context: np.ndarray | None,
-        otherwise: Callable[[np.ndarray, str, np.ndarray | None], Any],
-        out: np.ndarray,
-    ) -> None:
-        jumps = find_jumps(z, self._starts, self._top_k, self._by_loop)
-        w, drop = self._parameters(z, jumps)
-        lost = np.empty(len(z), dtype=bool)
-        map_loops().calibrate(
-            z, jumps.top, jumps.ranks, jumps.depth, jumps.over, jumps.many, jumps.done, w, drop,
-            *self._stage, self._terms(context), output == PROBABILITIES, out, lost,
-        )  # fmt: skip
-        far = np.flatnonzero(~jumps.done)
-        if len(far):
-            out[far] = otherwise(z[far], output, None if context is None else context[far])
-        # Where rounding has made another class as probable as the top, `argmax` may change.
-        near = np.flatnonzero(lost & jumps.done)
-        if len(near):
-            out[near] = keep_argmax(out[near], z[near])
-
-    def _parameters(self, z: np.ndarray, jumps: Jumps) -> Any:
-        """Weights and drops (1 or n, D) of rows."""
-        height = jumps.height
-        if not self._mixes:
-            w, of_height, rest = self._shared
-            if not self._static["scale_jumps"]:
-                return w, rest
-            with np.errstate(over="ignore", invalid="ignore"):  # rows too deep
-                return w, height[:, None] * of_height + rest
-        a, factors, which = self._arrays, _NONE.reshape(0, 1), np.zeros(0, dtype=np.intp)
-        if self._by_loop:
-            which = self._which
-        else:
-            values = compute(self._static["statistics"], rank_rows(z, self._top_k))
-            ramps = a["ramp_statistic"], a["ramp_zero"], a["ramp_width"]
-            with np.errstate(over="ignore"):
-                psi = ramps_of(np.stack([to_numpy(x) for x in values]).astype(z.dtype), *ramps, HOST)
-            factors = np.concatenate([np.ones((len(z), 1), z.dtype), psi.T], axis=1)
-        ends = (a["ramp_zero"], a["ramp_width"]) if self._by_loop else (_NONE, _NONE)
-        out = np.empty((2, len(z), self._steps.shape[2]), dtype=np.float32)
-        map_loops().mix(height, jumps.statistics, which, *ends, factors, self._steps, out)
-        return out
+    def _factors(self, z: np.ndarray) -> np.ndarray:
+        """Factors (n, K) of statistics that the loops do not know; else the constant."""
+        a, s = self._arrays, self._static
+        if self._by_loop or s["n_factors"] == 1:
+            return _ONE
+        values = compute(s["statistics"], rank_rows(z, s["n_ranks"]))
+        with np.errstate(over="ignore"):
+            psi = ramps_of(
+                np.stack([to_numpy(x) for x in values]).astype(z.dtype),
+                a["ramp_statistic"], a["ramp_zero"], a["ramp_width"], HOST,
+            )  # fmt: skip
+        return np.concatenate([np.ones((len(z), 1), z.dtype), psi.T], axis=1)
 
     def _terms(self, context: np.ndarray | None) -> np.ndarray:
         """A scale, and the parts of weight and lift without the log-odds, (1 or n, 3); (0, 3): no second stage."""
@@ -513,44 +489,3 @@ class LoopMap:
         like = np.zeros(1 if context is None else len(context), dtype=np.float32)
         terms = terms_of_context(context, self._arrays, self._second, like, HOST)
         return np.ascontiguousarray(terms, dtype=np.float32)
-
-
-@dataclass(frozen=True)
-class Jumps:
-    """Where the jumps of a map fall in rows that are in no order. Those nearest to the top come first."""
-
-    ranks: np.ndarray  # (J,): classes at or above each jump
-    top: np.ndarray  # (n,)
-    height: np.ndarray  # (n,): depth of the lowest class in use
-    depth: np.ndarray  # (n, J or more): depths at the jumps
-    over: np.ndarray  # the same shape: classes above that depth
-    many: np.ndarray  # the same shape: classes above it or at it
-    done: np.ndarray  # (n,): rows for which all this is known; the others have depths that must be cut
-    statistics: np.ndarray  # (n, 3) where they were wanted: margin, mean gap and spread
-
-
-def find_jumps(
-    z: np.ndarray, starts: np.ndarray, top_k: int | None = None, statistics: bool = False
-) -> Jumps:
-    """Of rows (n, m) in any order: top and height, and the depths at some ranks with the classes that tie there.
-
-    ``starts`` (J,) rises and counts from the lowest rank in use. On demand also `STATISTICS`.
-    """
-    n, m = z.shape
-    r = m if top_k is None else min(top_k, m)
-    if len(starts) and not (starts[0] >= 0 and starts[-1] < r and (np.diff(starts) > 0).all()):
-        raise IndexError(f"ranks {starts} do not rise from 0 to {r - 1}")  # the loop would not notice
-    ranks = (r - starts[::-1]).astype(np.uint32)
-    needed = ranks if r == m else np.append(ranks, np.uint32(r))
-    top, height, done = np.empty_like(z[:, 0]), np.empty_like(z[:, 0]), np.empty(n, dtype=bool)
-    depth = np.empty((n, len(needed)), dtype=z.dtype)
-    over, many = np.empty(depth.shape, dtype=np.uint32), np.empty(depth.shape, dtype=np.uint32)
-    measured = np.zeros((n if statistics else 0, len(STATISTICS)), dtype=z.dtype)
-    if m <= _SORTED:
-        rows = scratch_buffer("in_order", z.shape, z.dtype)
-        loops().sort_rows(z, rows, _NONE)
-        map_loops().read_jumps(rows, needed, r < m, top, height, depth, over, many, done, measured)
-    else:
-        n_buckets = min(-(-m // 8) * 8, 2**15)
-        map_loops().find_jumps(z, needed, r < m, n_buckets, top, height, depth, over, many, done, measured)
-    return Jumps(ranks, top, height, depth, over, many, done, measured)
