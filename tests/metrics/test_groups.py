@@ -1,4 +1,4 @@
-"""Calibration by group: against plain loops, in every container, with honest chances, and in words."""
+"""Calibration by group: against plain loops, in every container, with honest chances, and where the order is the obstacle."""
 
 from __future__ import annotations
 
@@ -57,6 +57,8 @@ def test_columns_against_loops(weight):
         assert one.ece == pytest.approx(loop_ece(top[rows], right[rows], 5, w[rows]), abs=1e-12)
         assert one.over_confidence == pytest.approx(one.confidence - one.accuracy)
         assert one.low <= one.over_confidence <= one.high
+        if weight is None:
+            assert one.floor == pytest.approx(mc.ece_floor(PROBS[rows], n_bins=5).median, rel=0.1)
         mean += one.ece * w[rows].sum() / w.sum()
     assert result.mean_ece == pytest.approx(mean)
 
@@ -70,9 +72,6 @@ def test_top_label_ece_against_loops(n_bins):
         expected += rows.mean() * loop_ece(top[rows], (j == LABELS)[rows], n_bins)
     assert M.top_label_ece(PROBS, LABELS, n_bins=n_bins) == pytest.approx(expected, abs=1e-12)
     assert M.top_label_ece(PROBS, LABELS, n_bins=n_bins) >= M.ece(PROBS, LABELS, n_bins=n_bins) - 1e-12
-    weighted = M.top_label_ece(PROBS, LABELS, n_bins=n_bins, sample_weight=WEIGHT)
-    repeated = np.repeat(np.arange(N), WEIGHT.astype(int))
-    assert weighted == pytest.approx(M.top_label_ece(PROBS[repeated], LABELS[repeated], n_bins=n_bins))
 
 
 def test_the_floor_of_the_top_label_ece():
@@ -83,9 +82,8 @@ def test_the_floor_of_the_top_label_ece():
     floor = mc.ece_floor(*honest, 300, metric="top_label_ece")
     assert floor.observed == pytest.approx(M.top_label_ece(*honest))
     assert floor.low <= floor.observed <= floor.high
-    assert mc.ece_floor(*honest, 300, n_bins=5).median < 1.2 * floor.median
-    lying = two_class(confidence, generator.random(3000) < confidence - 0.1)
-    assert mc.ece_floor(*lying, 300, metric="top_label_ece").p_value < 0.01
+    over_confident = two_class(confidence, generator.random(3000) < confidence - 0.1)
+    assert mc.ece_floor(*over_confident, 300, metric="top_label_ece").p_value < 0.01
     with pytest.raises(mc.InputError, match="metric"):
         mc.ece_floor(*honest, metric="mce")
 
@@ -95,19 +93,17 @@ def test_the_floor_of_the_top_label_ece():
     [
         list,
         tuple,
-        np.asarray,
         pd.Series,
-        lambda g: pd.Series(g, index=range(1000, 1000 + N)),
-        lambda g: pd.Series(g, dtype="category"),
+        lambda g: pd.Series(g, index=range(1000, 1000 + N), dtype="category"),
         lambda g: pd.DataFrame({"a": g}),
         lambda g: {"a": g},
         lambda g: np.asarray(g)[:, None],
+        lambda g: pytest.importorskip("dask.array").from_array(np.asarray(g)),
     ],
 )
 def test_containers_give_the_same_groups(convert):
     for values in (WORDS.tolist(), GROUP.tolist(), (GROUP > 2).tolist()):
-        expected = by_group(np.array(values)).to_dict()
-        assert by_group(convert(values)).to_dict() == expected
+        assert by_group(convert(values)).to_dict() == by_group(np.array(values)).to_dict()
 
 
 def test_tensors_bytes_dates_and_whole_floats_are_groups():
@@ -120,20 +116,14 @@ def test_tensors_bytes_dates_and_whole_floats_are_groups():
     assert set(by_group(GROUP / 2).names) == {"0", "0.5", "1", "1.5", "2"}
 
 
-@pytest.mark.parametrize(
-    "missing", [None, float("nan"), np.nan, pd.NA, pd.NaT], ids=["None", "nan", "np", "NA", "NaT"]
-)
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT], ids=["None", "nan", "NA", "NaT"])
 def test_rows_without_a_group_are_one(missing):
     values = WORDS.astype(object)
     values[:50] = missing
-    for column in (values, values.tolist(), pd.Series(values), pd.Series(values, dtype="category")):
-        result = by_group(column)
-        assert result["(missing)"].rows == 50
-        assert len(result) == 6
-    numbers = GROUP.astype(float)
-    numbers[:50] = np.nan
-    assert by_group(numbers)["(missing)"].rows == 50
-    assert by_group(np.ma.masked_array(WORDS, np.arange(N) < 50))["(missing)"].rows == 50
+    numbers = np.where(np.arange(N) < 50, np.nan, GROUP)
+    masked = np.ma.masked_array(WORDS, np.arange(N) < 50)
+    for column in (values, values.tolist(), pd.Series(values, dtype="category"), numbers, masked):
+        assert by_group(column)["(missing)"].rows == 50
 
 
 def test_several_columns_make_combinations():
@@ -147,75 +137,58 @@ def test_several_columns_make_combinations():
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
-        ("subject", ["groups", "one value per row", "predicted"]),
-        (WORDS[:-1], ["400 rows", "(399,)"]),
-        (np.zeros((N, 2, 2)), ["(400, 2, 2)"]),
-        (np.random.default_rng(0).random(N * 5)[:N].tolist(), []),
-        ([[1]] * (N - 1) + [[1, 2]], ["one value per row"]),
-        ([{}] * N, ["numbers or text"]),
-        (PROBS[:, 0] + 1j, ["complex"]),
-        ({}, ["at least one column"]),
-        (np.zeros((N, 0)), ["at least one column"]),
+        ("subject", r"groups: expected one value per row, or \"predicted\""),
+        (WORDS[:-1], r"400 rows, got shape \(399,\)"),
+        (np.zeros((N, 2, 2)), r"\(400, 2, 2\)"),
+        ([[1]] * (N - 1) + [[1, 2]], "one value per row"),
+        ([{}] * N, "numbers or text"),
+        (PROBS[:, 0] + 1j, "complex"),
+        ({}, "at least one column"),
+        (np.zeros((N, 0)), "at least one column"),
     ],
 )
-def test_what_makes_no_groups_is_refused_in_a_sentence(groups, words):
-    if not words:  # every row its own group is allowed, if it says little
-        assert not by_group(groups).off.any()
-        return
-    with pytest.raises(mc.InputError) as error:
+def test_what_makes_no_groups_is_refused(groups, words):
+    with pytest.raises(mc.InputError, match=words):
         by_group(groups)
-    for word in words:
-        assert word in str(error.value)
 
 
 def test_a_column_of_measurements_is_refused():
     probs, labels = np.tile([0.6, 0.4], (3000, 1)), np.zeros(3000, dtype=int)
     with pytest.raises(mc.InputError, match=r"3000 different fractional numbers.*np\.digitize"):
         by_group(np.random.default_rng(0).random(3000), probs, labels)
+    with pytest.raises(mc.InputError, match="class_names: expected 4 names"):
+        by_group("predicted", class_names=["a"])
 
 
 def test_groups_of_one_row_and_one_group():
     alone = by_group(np.arange(N))
     assert len(alone) == N
-    assert (alone.rows == 1).all()
     assert np.isfinite([alone.low, alone.high, alone.floor, alone.p_adjusted]).all()
-    assert "400 of them have fewer than 10 rows" in str(alone)
     whole = by_group(np.zeros(N))
     top, right = PROBS.max(axis=1), PROBS.argmax(axis=1) == LABELS
-    assert whole.verdict.startswith("The one group is off beyond chance: '0':")
+    assert whole.off.all()
     assert whole.worst.over_confidence == pytest.approx(top.mean() - right.mean())
-    one = mc.evaluate([[0.9, 0.1]], [0], groups=["a"]).groups
-    assert one.verdict == "The one group is not off beyond chance."
+    assert not mc.evaluate([[0.9, 0.1]], [0], groups=["a"]).groups.off.any()
 
 
 def test_certain_rows_and_rows_of_weight_zero():
     sure = by_group(WORDS, np.eye(4)[LABELS], LABELS)
     assert not sure.off.any()
     assert (sure.ece == 0).all()
-    assert (sure.high >= 0).all()
     wrong = by_group(WORDS, np.eye(4)[(LABELS + 1) % 4], LABELS)
     assert wrong.off.all()
     assert wrong.worst.over_confidence == 1
-    dropped = by_group(WORDS, sample_weight=(WORDS != "law").astype(float))
-    assert "law" not in dropped.names
+    assert "law" not in by_group(WORDS, sample_weight=(WORDS != "law").astype(float)).names
     twice, once = (by_group(WORDS, sample_weight=np.full(N, w)).to_dict() for w in (2.0, 1.0))
     assert json.dumps(twice) == json.dumps(once)
 
 
-def test_the_floor_of_a_group_is_that_of_its_rows():
-    result = by_group(WORDS)
-    for one in result:
-        rows = one.name == WORDS
-        assert one.floor == pytest.approx(mc.ece_floor(PROBS[rows], n_bins=5).median, rel=0.1)
-
-
-def test_false_discoveries_are_as_rare_as_said():
-    """40 experiments of 60 groups, 10 of which are off: of those called off at most 5 % are not, on average."""
+def test_false_discoveries_are_as_rare_as_promised():
+    """30 experiments of 60 groups, 10 of which are off: of those called off at most 5 % are not, on average."""
     generator = np.random.default_rng(11)
-    false, actual, power = [], 0, 0
-    for _ in range(40):
-        size = generator.integers(5, 120, size=60)
-        group = np.repeat(np.arange(60), size)
+    false, power = [], 0
+    for _ in range(30):
+        group = np.repeat(np.arange(60), generator.integers(5, 120, size=60))
         confidence = np.where(
             generator.random(len(group)) < 0.4, 0.999, 0.5 + 0.5 * generator.random(len(group))
         )
@@ -223,16 +196,14 @@ def test_false_discoveries_are_as_rare_as_said():
         result = by_group(group, *two_class(confidence, generator.random(len(group)) < true))
         called = [int(name) for name, off in zip(result.names, result.off, strict=True) if off]
         false.append(np.mean([k >= 10 for k in called]) if called else 0.0)
-        actual += len(called)
         power += sum(k < 10 for k in called)
     assert np.mean(false) <= 0.05 + 2 * np.std(false) / np.sqrt(len(false))
-    assert power >= 0.5 * 400
+    assert power >= 0.5 * 300
 
 
 @pytest.mark.parametrize("shape", ["spread", "sure", "two heaps"])
 def test_p_values_keep_their_level_and_intervals_cover(shape):
     generator = np.random.default_rng(5)
-    covered = []
     for size in (4, 30, 200):
         n = 400 * size
         confidence = {
@@ -245,26 +216,20 @@ def test_p_values_keep_their_level_and_intervals_cover(shape):
         for level in (0.05, 0.2):
             assert (calibrated.p_value <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / 400)
         assert not calibrated.off.any()
-        assert calibrated.verdict == "None of 400 groups is off beyond chance."
         true = np.where(confidence > 0.9, 0.8, confidence)
         result = by_group(group, *two_class(confidence, generator.random(n) < true))
-        gap = np.array(
-            [(confidence - true)[int(name) * size : (int(name) + 1) * size].mean() for name in result.names]
-        )
-        covered.append(np.mean((result.low <= gap + 1e-12) & (gap <= result.high + 1e-12)))
-    assert min(covered) >= 0.9
+        gap = (confidence - true).reshape(400, size).mean(axis=1)[np.array(result.names, dtype=int)]
+        assert np.mean((result.low <= gap + 1e-12) & (gap <= result.high + 1e-12)) >= 0.9
 
 
 def test_one_group_off_among_many_is_found():
     generator = np.random.default_rng(2)
-    group = np.repeat(np.arange(2000), 100)
+    group = np.repeat(np.arange(1000), 100)
     confidence = 0.5 + 0.5 * generator.random(len(group))
     true = np.where(group == 77, confidence - 0.4, confidence)
     result = by_group(group, *two_class(confidence, generator.random(len(group)) < true))
     assert [one.name for one in result if one.off] == ["77"]
-    assert result.verdict.startswith(
-        "1 of 2,000 groups is off beyond chance: '77': P(class 1) is too high by"
-    )
+    assert result.verdict.startswith("1 of 1,000 groups is off beyond chance; the worst is '77': P(class 1)")
 
 
 def test_of_two_classes_p_of_class_one_is_judged():
@@ -279,50 +244,54 @@ def test_of_two_classes_p_of_class_one_is_judged():
         assert result[name].over_confidence == pytest.approx(np.mean(expit(z) - labels, where=rows))
         assert sign * result[name].low > 0.1
         assert abs(np.mean(top - (labels == (z > 0)), where=rows)) < 0.06
-    assert "P(class 1) is too" in result.verdict
-    assert "high" in result.table()
     assert max(map(len, str(result).partition("\n\n")[2].splitlines())) <= 80
 
 
 def test_errors_that_cancel_are_found():
     confidence = np.tile([0.55, 0.95], 300)
-    probs, labels = two_class(confidence, np.tile([True, True, True, False, True, True, True, False], 75))
-    result = by_group(np.zeros(600), probs, labels)
+    right = np.tile([True, True, True, False, True, True, True, False], 75)
+    result = by_group(np.zeros(600), *two_class(confidence, right))
     assert result.off.all()
     assert "right on average but not at each probability (ECE " in result.verdict
 
 
-def test_results_are_plain_and_repeat_themselves():
+@pytest.mark.parametrize("off", [0.0, 0.25, -0.25])
+@pytest.mark.parametrize(
+    ("m", "over", "under"), [(2, "too high", "too low"), (3, "over-confident", "under-confident")]
+)
+def test_the_verdict_names_the_side(off, m, over, under):
+    rng = np.random.default_rng(3)
+    top, group = rng.uniform(0.55, 0.95, 1500), np.arange(1500) % 3
+    right = rng.random(1500) < np.clip(top - off * (group == 0), 0, 1)
+    probs = np.column_stack([(1 - top) / (m - 1)] * (m - 1) + [top])
+    result = by_group(group, probs, np.where(right, m - 1, 0))
+    assert result.off.any() == bool(off)
+    assert (over in result.verdict, under in result.verdict) == (off > 0, off < 0)
+
+
+def test_results_are_plain_and_do_not_depend_on_the_order_of_rows():
     actual = by_group(WORDS)
     result = json.loads(json.dumps(actual.to_dict()))
-    assert result["n_groups"] == 5
-    assert result["n_off"] == actual.off.sum()
+    assert (result["n_groups"], result["n_off"]) == (5, actual.off.sum())
     assert [one["name"] for one in result["groups"]] == list(actual.names)
-    assert result == json.loads(json.dumps(by_group(WORDS).to_dict()))
     shuffled = np.random.default_rng(0).permutation(N)
     again = by_group(WORDS[shuffled], PROBS[shuffled], LABELS[shuffled])
     assert again.names == actual.names
     np.testing.assert_allclose(again.p_value, actual.p_value)
-    frame = actual.to_pandas()
-    assert frame.index.tolist() == list(actual.names)
-    assert frame.loc["law", "ece"] == actual["law"].ece
+    assert actual.to_pandas().loc["law", "ece"] == actual["law"].ece
     with pytest.raises(KeyError, match="no group 'latin'"):
         actual["latin"]
-    assert mc.evaluate(PROBS, LABELS, groups=WORDS).to_dict()["groups"] == actual.to_dict()
     assert actual.verdict in repr(mc.evaluate(PROBS, LABELS, metrics="nll", groups=WORDS))
 
 
 def test_the_table_fits_eighty_columns():
-    names = np.array(
-        ["a very long name of a group, longer than any column", "b\nc\x1b[31m", "", "日本", "e"]
-    )[GROUP]
-    for groups in (names, np.arange(N), "predicted"):
+    names = ["a very long name of a group, longer than any column", "b\nc\x1b[31m", "", "日本", "e"]
+    for groups in (np.array(names)[GROUP], np.arange(N), "predicted"):
         text = by_group(groups, class_names=["x" * 90, "y", "z\tz", "ω"]).table(limit=None)
         assert max(map(len, text.splitlines())) <= 79
         assert "\x1b" not in text
     lines = by_group(np.arange(N)).table().splitlines()
-    assert len(lines) == 22
-    assert lines[-1] == "... and 380 more"
+    assert (len(lines), lines[-1]) == (22, "... and 380 more")
 
 
 def test_where_the_order_is_the_obstacle():
@@ -332,15 +301,9 @@ def test_where_the_order_is_the_obstacle():
     probs = np.full((603, 3), 0.1)
     probs[np.arange(603), predicted] = 0.8
     result = by_group("predicted", probs, labels, class_names=["cat", "dog", "fox"])
-    assert [one.predicted for one in result.obstacles] == ["cat"]
     (cat,) = result.obstacles
-    assert (cat.truth, cat.rows) == ("dog", 300)
-    assert cat.accuracy == pytest.approx(1 / 3)
-    assert cat.truth_share == pytest.approx(2 / 3)
-    assert str(cat) == (
-        "When it says 'cat' it is right 33 % of the time and 'dog' is the truth more often (67 %): no map that keeps the "
-        "order can correct that; see StructuredMCCT."
-    )
+    assert (cat.predicted, cat.truth, cat.rows) == ("cat", "dog", 300)
+    assert (cat.accuracy, cat.truth_share) == pytest.approx((1 / 3, 2 / 3))
     assert result.to_dict()["obstacles"][0]["sentence"] == str(cat)
     assert str(cat) in str(result)
     assert by_group(predicted, probs, labels).obstacles == ()
@@ -350,20 +313,14 @@ def test_where_the_order_is_the_obstacle():
     assert by_group("predicted", guesses, generator.integers(1000, size=3000)).obstacles == ()
 
 
-@pytest.mark.parametrize(
-    ("m", "bias", "remedy"), [(2, 3.0, "BinaryMCCT"), (3, 3.0, "StructuredMCCT"), (10, 3.0, "StructuredMCCT")]
-)
-def test_a_biased_class_is_an_obstacle_among_the_least_confident_rows(m, bias, remedy):
+@pytest.mark.parametrize(("m", "remedy"), [(2, "BinaryMCCT"), (10, "StructuredMCCT")])
+def test_a_biased_class_is_an_obstacle_among_the_least_confident_rows(m, remedy):
     data = mc.data.synthetic(4000, m, overconfidence=1.0)
-    biased = softmax(data.values + bias * np.eye(m)[0], axis=1)
+    biased = softmax(data.values + 3.0 * np.eye(m)[0], axis=1)
     (result,) = by_group("predicted", biased, data.labels).obstacles
-    assert result.predicted == "0"
+    assert (result.predicted, result.remedy) == ("0", remedy)
     assert result.truth_share > result.accuracy
-    assert result.remedy == remedy
-    assert f"see {remedy}" in str(result)
-    if m == 2:
-        assert result.at_most < 1
-        assert "'0' with a confidence of at most" in str(result)
+    assert m > 2 or result.at_most < 1
     assert by_group("predicted", softmax(data.values, axis=1), data.labels).obstacles == ()
 
 
@@ -381,12 +338,3 @@ def test_a_class_that_is_never_predicted_is_an_obstacle(bias):
     ids = np.argsort(-biased, axis=1)  # of the largest alone, other tests are left
     top = mc.TopK(np.log(np.take_along_axis(biased, ids, axis=1)), ids, n_classes=len(bias))
     assert not any(one.rarely for one in by_group("predicted", top, labels).obstacles)
-
-
-def test_options_are_checked():
-    with pytest.raises(mc.InputError, match="class_names: expected 4 names"):
-        by_group("predicted", class_names=["a"])
-    dask = pytest.importorskip("dask.array")
-    with pytest.raises(mc.InputError, match="Dask"):
-        mc.evaluate(dask.from_array(PROBS), LABELS, groups=WORDS)
-    assert by_group(dask.from_array(GROUP)).to_dict() == by_group(GROUP).to_dict()

@@ -60,17 +60,13 @@ class CalibratedGroups:
             self.share = np.clip(np.nan_to_num(self.mean / weight), _LEAST_ERROR, 1)
             self.scale = np.nan_to_num(weight / size)
         self.size, self.weight = size.astype(np.int64), weight.sum(axis=(1, 2))
-
-    def filled(self, groups: Integers) -> int:
-        """Slices of these groups that have rows."""
-        return int((self.size[groups] > 0).sum())
+        self.filled = (self.size > 0).sum(axis=(1, 2))  # slices of each group that have rows
 
     def draws(
         self, groups: Integers, n_draws: int, generator: np.random.Generator
     ) -> Iterator[tuple[Integers, Floats, Floats]]:
         """A few of ``groups`` at a time, with draws (groups, n_draws) of their ECE and of ``|confidence - accuracy|``."""
-        filled = (self.size[groups] > 0).sum(axis=(1, 2))
-        part = np.cumsum(filled * n_draws) // _BATCH
+        part = np.cumsum(self.filled[groups] * n_draws) // _BATCH
         for these in np.split(groups, np.flatnonzero(np.diff(part)) + 1):
             cell = np.nonzero(self.size[these])
             slices = (these[cell[0]], *cell[1:])
@@ -90,8 +86,8 @@ def what_chance_does(
 ) -> tuple[Floats, Floats, Floats]:
     """Median ECE by chance of every group (G,), draws of the mean ECE by weight, and p-values (G,) of ``ece + |gap|``.
 
-    A group is drawn until 20 draws reach what was observed, or often enough for its p-value to count among so many at this
-    false discovery ``rate``: where few are that far off, each can be drawn often.
+    A group is drawn until 20 draws reach the observed value, or often enough for its p-value to count at this false discovery
+    ``rate``: where few groups are that far off, each can be drawn often.
 
     References
     ----------
@@ -112,7 +108,7 @@ def what_chance_does(
         done[groups] += values.shape[1]
 
     left = np.arange(n_groups)
-    n_draws = int(np.clip(_MOST // calibrated.filled(left), 60, 500))
+    n_draws = int(np.clip(_MOST // calibrated.filled[left].sum(), 60, 500))
     mean_draws = np.zeros(n_draws)
     share = calibrated.weight / calibrated.weight.sum()
     for groups, errors, gaps in calibrated.draws(left, n_draws, generator):
@@ -122,7 +118,9 @@ def what_chance_does(
     while len(left := np.flatnonzero(above < _ENOUGH)):
         # Most groups are done soon, and where few are left each can be drawn more often.
         needed = n_groups / (rate * len(left))
-        most = int(min(_SURPLUS * needed, max(_MOST / calibrated.filled(left), _LEAST_SURPLUS * needed)))
+        most = int(
+            min(_SURPLUS * needed, max(_MOST / calibrated.filled[left].sum(), _LEAST_SURPLUS * needed))
+        )
         n_draws = min(most - int(done[left[0]]), int(done[left[0]]), _BATCH)
         if n_draws <= 0:
             break
@@ -143,18 +141,16 @@ class Floor:
     low, high : float
         What is within chance: from 0 to the largest ECE that ``more_than_chance`` does not call so.
     observed, p_value : float or None
-        ECE against the labels and share of draws that reach it, when labels were given.
+        ECE against the labels and share of draws that reach it, where there are labels.
+    level : float
     draws : (n_draws,) array
 
     Examples
     --------
     >>> import monocal as mc
-    >>> data = mc.data.synthetic(1000, 5)
-    >>> floor = mc.ece_floor(data.truth, n_draws=100)
-    >>> len(floor.draws), floor.observed is None
-    (100, True)
-    >>> round(floor.median, 3)
-    0.027
+    >>> floor = mc.ece_floor(mc.data.synthetic(1000, 5).truth, n_draws=100)
+    >>> len(floor.draws), floor.observed is None, round(floor.median, 3)
+    (100, True, 0.027)
     """
 
     median: float
@@ -211,14 +207,8 @@ def ece_floor(
     level : float
         Share of the draws within chance, from 0 to ``high``; one minus it is the level of the test.
     sample_weight : (n,) array, optional
-    class_axis, ignore_index
+    seed, class_axis, ignore_index
         As in `evaluate`.
-    seed : int, optional
-        With None the draws differ each time.
-
-    Returns
-    -------
-    Floor
 
     Notes
     -----
@@ -235,31 +225,28 @@ def ece_floor(
     >>> import monocal as mc
     >>> data = mc.data.synthetic(1000, 5)
     >>> floor = mc.ece_floor(data.truth, data.labels)  # the probabilities that the labels were drawn from
-    >>> bool(floor.low <= floor.observed <= floor.high)
-    True
-    >>> floor.p_value > 0.05
-    True
+    >>> bool(floor.low <= floor.observed <= floor.high), floor.p_value > 0.05
+    (True, True)
     """
     n_draws, level = check_count(n_draws, "n_draws"), check_fraction(level, "level")
-    layout = Layout(class_axis, ignore_index)
-    labels_or_any = labels
-    if labels is None:
-        probs = as_array(probs)
-        labels_or_any = np.zeros(read_scores(probs, "probs", layout)[0].lead, dtype=np.int64)
     check_choice(metric, "metric", ("ece", "top_label_ece", "positive_ece"))
+    layout, without_labels = Layout(class_axis, ignore_index), labels is None
+    if without_labels:
+        probs = as_array(probs)
+        labels = np.zeros(read_scores(probs, "probs", layout)[0].lead, dtype=np.int64)
     by_class = metric == "top_label_ece"
     n_bins = (GROUP_BINS if by_class else 15) if n_bins is None else n_bins
-    rows = Outcomes.of(probs, labels_or_any, sample_weight, n_bins=n_bins, layout=layout)
+    rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins, layout=layout)
     if metric == "positive_ece":
         check_two_classes(rows.n_classes, "metric")
         rows = rows.positive
     cell = rows.top_bin + n_bins * rows.predicted if by_class else rows.top_bin
-    correct = None if labels is None else rows.correct
-    ece, draws = ece_by_chance(rows.confidence, correct, rows.weight, cell, n_draws, seed)
-    result: tuple[float | None, float | None] = (None, None)
-    if labels is not None:
-        result = ece, float((1 + np.count_nonzero(draws >= ece)) / (1 + n_draws))
-    return Floor(float(np.median(draws)), 0.0, most_by_chance(draws, level), *result, level, draws)
+    ece, draws = ece_by_chance(rows.confidence, rows.correct, rows.weight, cell, n_draws, seed)
+    p_value = float(1 + np.count_nonzero(draws >= ece)) / (1 + n_draws)
+    median, high = float(np.median(draws)), most_by_chance(draws, level)
+    if without_labels:
+        return Floor(median, 0.0, high, None, None, level, draws)
+    return Floor(median, 0.0, high, ece, p_value, level, draws)
 
 
 def most_by_chance(draws: Floats, level: float) -> float:
@@ -271,13 +258,13 @@ def most_by_chance(draws: Floats, level: float) -> float:
 
 def ece_by_chance(
     confidence: Floats,
-    correct: Floats | None,
+    correct: Floats,
     weight: Floats,
     cell: Integers,
     n_draws: int,
     seed: int | np.random.Generator | None,
 ) -> tuple[float, Floats]:
-    """ECE of rows in cells (bins), NaN where ``correct`` is None, and draws of what it is where confidences are calibrated."""
+    """ECE of rows in cells (bins), and draws of what it is where confidences are calibrated."""
     order = np.argsort(cell, kind="stable")  # rows of a bin side by side, so that a bin sum is a slice sum
     confidence, weight = confidence[order], weight[order]
     starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
@@ -290,4 +277,4 @@ def ece_by_chance(
     step = max(1, _AT_A_TIME // len(weight))
     sizes = [min(step, n_draws - done) for done in range(0, n_draws, step)]
     draws = np.concatenate([ece_of(generator.random((k, len(weight))) < confidence) for k in sizes])
-    return float("nan") if correct is None else float(ece_of(correct[order])), draws
+    return float(ece_of(correct[order])), draws

@@ -31,7 +31,7 @@ from ..inputs.layout import Layout
 from ..inputs.validation import check_count
 from ..llm.top_k import TopK, TopKProbabilities
 from .functions import Statistics
-from .outcomes import Floats, Integers, Outcomes
+from .outcomes import Floats, Outcomes
 from .table import Options
 
 
@@ -117,10 +117,6 @@ def decompose(
     class_axis, ignore_index
         As in `evaluate`.
 
-    Returns
-    -------
-    Decomposition
-
     References
     ----------
     Bröcker, Reliability, sufficiency, and the decomposition of proper scores, Quarterly Journal of the Royal Meteorological
@@ -130,9 +126,9 @@ def decompose(
     Examples
     --------
     >>> import monocal as mc
-    >>> digits = mc.data.digits_example()
     >>> from scipy.special import softmax
-    >>> parts = mc.metrics.decompose(softmax(digits.test.values, axis=1), digits.test.labels)
+    >>> test = mc.data.digits_example().test
+    >>> parts = mc.metrics.decompose(softmax(test.values, axis=1), test.labels)
     >>> parts.nll.calibration > parts.nll.refinement  # far too sure, and otherwise a good classifier
     True
     """
@@ -144,7 +140,17 @@ def decompose(
     p = np.asarray(rows.probs.rows[:])[rows.kept]
     model = ConditionalMCCT() if calibrator is None else clone(calibrator)
     model.set_params(input="probabilities")
-    fold = _folds(p, check_count(cv, "cv", least=2))
+    with np.errstate(divide="ignore"):
+        keys = keys_of_logits(np.log(p))
+    different = len(np.unique(keys))
+    cv = check_count(cv, "cv", least=2)
+    if different < 2:
+        raise InputError(
+            "decompose: all rows are alike in their probabilities, so that no row is left to judge by."
+        )
+    # Rows of equal probabilities share a fold whatever their labels: a map that has seen them with the other labels only would
+    # have learnt the contrary of the truth.
+    fold = deal(keys, min(cv, different))
     mapped = np.empty(p.shape, dtype=np.float64)
     for k in np.unique(fold):
         held_out = fold == k
@@ -156,23 +162,6 @@ def decompose(
     return Decomposition(
         *(LossParts(b, b - a if np.isfinite(a) else -np.inf, a) for b, a in zip(before, after, strict=True))
     )
-
-
-def _folds(p: Floats, cv: int) -> Integers:
-    """The fold of each row; rows of equal probabilities share one.
-
-    The label is no part of the key: the map that judges rows of one label would have seen the same probabilities with the other
-    labels only, and would have learnt the contrary of the truth.
-    """
-    with np.errstate(divide="ignore"):
-        keys = keys_of_logits(np.log(p))
-    different = len(np.unique(keys))
-    if different < 2:
-        raise InputError(
-            "decompose: all rows are alike in their probabilities, whatever the classes are called, so that none can judge what "
-            "is learnt from the others."
-        )
-    return deal(keys, min(cv, different))
 
 
 def _losses(p: Floats, rows: Outcomes) -> tuple[float, float]:

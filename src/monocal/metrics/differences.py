@@ -4,16 +4,13 @@
                 rows that would settle it = n ((z + z_power) sd(d) / sqrt(n) / |mean(d)|)^2
     bootstrap   the same for one metric, rows drawn with replacement, the same ones for both
 
-Calibration errors are no means over rows, and noise makes each larger by another amount: their differences are not
-tested.
+Calibration errors are no means over rows, and noise makes each larger by another amount: their differences are not tested.
 
-The price of order is what a method that keeps the order of the classes loses to one that does not, on the same
-rows:
+The price of order is what a method that keeps the order of the classes loses to one that does not, on the same rows:
 
     price in NLL = mean_n [ log p_free(y_n) - log p_keep(y_n) ],        price in accuracy = accuracy_free - accuracy_keep
 
-with intervals of the paired differences, and which top classes moved: from what to what, and how many were right
-before and after.
+with intervals of the paired differences, and which top classes moved, and how many of these rows were right before and after.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from ..inputs.validation import check_count, check_fraction
 from .functions import statistics_of
 from .outcomes import Floats, Outcomes
 from .table import METRICS, Options, chosen
-from .units import count, number, points, with_interval
+from .units import number, points, with_interval
 
 NEGLIGIBLE = 1e-4  # of a score: four decimals do not show it
 _POWER = 0.8
@@ -42,13 +39,8 @@ _AT_A_TIME = 1 << 22  # rows drawn at a time
 class Difference:
     """Mean of paired row differences a - b, and its interval.
 
-    Attributes
-    ----------
-    mean, low, high : float
-        The ends are infinite where no interval can be given: of one row, or with labels of probability zero on both sides. Where
-        only one side has them, mean and ends are the same infinity.
-    n_rows : int
-    level : float
+    The ends are infinite where no interval can be computed: of one row, or with labels of probability zero on both sides. Where
+    only one side has them, mean and ends are the same infinity.
     """
 
     mean: float
@@ -73,19 +65,17 @@ class Difference:
 
 
 def paired_difference(a: np.ndarray, b: np.ndarray, level: float) -> Difference:
-    """Of values (n,) of the same rows; two infinite ones do not differ.
-
-    Where a row differs without bound, so does the mean: a label of probability zero decides.
-    """
+    """Of values (n,) of the same rows; two infinite ones do not differ, one alone decides the mean."""
     d = _row_differences(a, b)
     with np.errstate(invalid="ignore"):
         mean = float(d.mean())
+    half = np.inf
     if np.isinf(mean):
-        return Difference(mean, mean, mean, len(d), level)
-    if len(d) < 2 or np.isnan(mean):
-        return Difference(mean, -np.inf, np.inf, len(d), level)
-    half = float(ndtri((1 + level) / 2) * d.std(ddof=1) / np.sqrt(len(d)))
-    return Difference(mean, mean - half, mean + half, len(d), level)
+        half = 0.0
+    elif len(d) > 1 and not np.isnan(mean):
+        half = float(ndtri((1 + level) / 2) * d.std(ddof=1) / np.sqrt(len(d)))
+    low, high = (mean - half, mean + half) if np.isfinite(half) else (-np.inf, np.inf)
+    return Difference(mean, low, high, len(d), level)
 
 
 def _row_differences(a: np.ndarray, b: np.ndarray) -> Floats:
@@ -102,9 +92,8 @@ class Comparison:
     metric : str
     a, b, difference : float
     low, high : float or None
-        Interval of the difference. This and what follows is None for metrics that are no means over rows:
-        noise makes a calibration error larger, and not by as much for A as for B, so that no test of their
-        difference keeps its level.
+        Interval of the difference. This and what follows is None for metrics that are no means over rows: noise makes a
+        calibration error larger, and not by as much for A as for B, so that no test of their difference keeps its level.
     probability_a_better : float or None
         Share of the (reflected) replicates in which A is better; ties count half.
     p_value : float or None
@@ -132,10 +121,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """``"A is better"``, ``"B is better"`` or ``"undecided"``, by whether the interval excludes zero.
-
-        ``"not tested"`` where there is none.
-        """
+        """``"A is better"``, ``"B is better"``, ``"undecided"`` if the interval holds zero, ``"not tested"`` without one."""
         if self.low is None or self.high is None:
             return "not tested"
         if self.low <= 0 <= self.high:
@@ -185,8 +171,8 @@ def compare(
 
     Notes
     -----
-    The replicates are reflected about the difference as the basic interval is. Of calibration errors the
-    difference is given but not tested; a proper score (``nll``, ``brier``) decides.
+    The replicates are reflected about the difference as the basic interval is. Of calibration errors the difference is not
+    tested; a proper score (``nll``, ``brier``) decides.
 
     Examples
     --------
@@ -203,21 +189,22 @@ def compare(
     n_boot, level = check_count(n_boot, "n_boot"), check_fraction(level, "level")
     options = Options(n_bins, top_k, bin_size, bandwidth).checked()
     kind, layout = METRICS[metric], Layout(class_axis, ignore_index)
-    sides = [
+    one, other = (
         statistics_of(probs, labels, sample_weight, layout, metric, options, (name, "labels"))[0]
         for probs, name in ((probs_a, "probs_a"), (probs_b, "probs_b"))
-    ]
-    m_a, m_b = (side.rows.n_classes for side in sides)
-    if m_a != m_b:
-        raise InputError(f"probs_b: expected the {m_a} classes of probs_a, got {m_b}")
-    a, b = (float(kind.value(side)) for side in sides)
+    )
+    if one.rows.n_classes != other.rows.n_classes:
+        raise InputError(
+            f"probs_b: expected the {one.rows.n_classes} classes of probs_a, got {other.rows.n_classes}"
+        )
+    a, b = float(kind.value(one)), float(kind.value(other))
     difference = float(_row_differences(np.array(a), np.array(b)))
-    higher = kind.higher_is_better
-    test: tuple[Any, ...] = (None, None, None, None)
+    low = high = better = p_value = None
     if kind.term is not None:
-        of_rows = _row_differences(*(kind.term(side.rows, options) for side in sides))
-        test = _test(of_rows, sides[0].rows.weight, difference, higher, n_boot, level, seed)
-    low, high, better, p_value = test
+        d = _row_differences(kind.term(one.rows, options), kind.term(other.rows, options))
+        test = _test(d, one.rows.weight, difference, kind.higher_is_better, n_boot, level, seed)
+        low, high, better, p_value = test
+    higher = kind.higher_is_better
     return Comparison(metric, a, b, difference, low, high, better, p_value, higher, n_boot, level)
 
 
@@ -361,43 +348,29 @@ class PriceOfOrder:
 
     def in_words(self, keeping: str = "", free: str = "", order: str = "order") -> str:
         """The result in a sentence, with the names of both methods, and which order is kept."""
+        nll, accuracy = self.nll, self.accuracy
         if not (self.costs or self.gains):
-            between = keeping and f" between {keeping} and {free}"
-            return (
-                f"Keeping the {order} costs nothing that could be measured here{self._difference(between)}."
-            )
-        words = [self._cost(self.nll), self._cost(self.accuracy)]
-        words.sort(key=lambda one: not one.startswith("costs" if self.costs else "gains"))
-        joint = "and" if self.costs == (not self.gains) else "but"
-        text = f"Keeping the {order} {words[0]} {joint} {words[1]}".replace(" and costs ", " and ")
-        moved = f"{count(self.moved)} of {count(self.n_rows)} top classes move"
+            text = f"Keeping the {order} costs nothing that could be measured here"
+            if not np.isfinite([nll.low, nll.high]).all():
+                return f"{text}."
+            differs = with_interval(nll.value, nll.low, nll.high, self.level)
+            return f"{text}: NLL differs by {differs}, accuracy by {points(accuracy.value)}."
+        parts, said = [], ""
+        for price in (nll, accuracy):
+            if not (price.measured or price.gained):
+                continue
+            low, high = sorted((abs(price.low), abs(price.high)))
+            amount = f"{points(price.value)} of accuracy ({number(100 * low, 1)} to {number(100 * high, 1)})"
+            if price is nll:
+                amount = with_interval(abs(price.value), low, high, self.level, "NLL")
+            verb = "costs" if price.measured else "gains"
+            parts.append(amount if verb == said else f"{verb} {amount}")
+            said = verb
         before, after = (f"with {keeping}", f"with {free}") if keeping else ("before", "after")
-        right = f", {count(self.right_before)} of them right {before} and {count(self.right_after)} {after}"
-        return f"{text.replace(' and gains ', ' and ')} here: {moved}{right if self.moved else ''}."
-
-    def _cost(self, one: Price) -> str:
-        """Costs 0.040 NLL (95 % interval 0.025 to 0.054); costs 2.6 points of accuracy (1.1 to 4.1)."""
-        verb = "costs" if one.value > 0 else "gains"
-        if not (one.measured or one.gained):
-            return f"no {'NLL' if one is self.nll else 'accuracy'} that could be measured"
-        low, high = sorted((abs(one.low), abs(one.high)))
-        if one is self.accuracy:
-            ends = f"{number(100 * low, 1)} to {number(100 * high, 1)}"
-            return f"{verb} {points(one.value)} of accuracy ({ends})"
-        if np.isinf(one.value):
-            return f"{verb} infinite NLL"
-        return f"{verb} {with_interval(abs(one.value), low, high, self.level, 'NLL')}"
-
-    def _difference(self, between: str) -> str:
-        """The differences where no cost was measured."""
-        if not np.isfinite([self.nll.low, self.nll.high]).all():
-            return ""
-        if self.moved == 0 and max(abs(self.nll.low), abs(self.nll.high)) < 1e-6:
-            return ": the probabilities are the same"
-        nll = with_interval(self.nll.value, self.nll.low, self.nll.high, self.level)
-        by = self.accuracy.value
-        accuracy = f"{'lower' if by > 0 else 'higher'} by {points(by)}" if by else "the same"
-        return f": NLL differs by {nll}{between}, accuracy is {accuracy}"
+        return (
+            f"Keeping the {order} {' and '.join(parts)} here: {self.moved:,} of {self.n_rows:,} top classes move, "
+            f"{self.right_before:,} of them right {before} and {self.right_after:,} {after}."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON, which has no infinity."""
@@ -422,11 +395,10 @@ def price_of_order(
     Parameters
     ----------
     keeping, free : array-like of shape (n, m)
-        Probabilities of the same rows, by the method that keeps the order and by the one that does not. Rows that neither was
-        fitted on, or the price is too high.
+        Probabilities of the same rows, by the method that keeps the order and by the one that does not. Neither may have been
+        fitted on these rows, or the price is too high.
     labels : array-like of shape (n,)
-    level : float
-    class_axis, ignore_index
+    level, class_axis, ignore_index
         As in `evaluate`.
 
     Examples
@@ -459,21 +431,20 @@ def price_of_rows(
 ) -> PriceOfOrder:
     """The same from NLL and top class of each row (n,) by both methods, and the labels."""
     right_keeping, right_free = top_keeping == labels, top_free == labels
-    nll = paired_difference(nll_keeping, nll_free, level)
-    accuracy = paired_difference(right_free.astype(np.float64), right_keeping, level)
+    differences = (
+        paired_difference(nll_keeping, nll_free, level),
+        paired_difference(right_free.astype(np.float64), right_keeping, level),
+    )
     moved = top_keeping != top_free
     pairs, place, rows = np.unique(
         np.stack([top_keeping[moved], top_free[moved]]), axis=1, return_inverse=True, return_counts=True
     )
-    right = [np.bincount(place.ravel(), r[moved], minlength=len(rows)) for r in (right_keeping, right_free)]
-    moves = [Move(*map(int, numbers)) for numbers in zip(*pairs, rows, *right, strict=True)]
-    return PriceOfOrder(
-        nll=Price(nll.mean, nll.low, nll.high),
-        accuracy=Price(accuracy.mean, accuracy.low, accuracy.high),
-        n_rows=len(labels),
-        moved=int(moved.sum()),
-        right_before=int(right[0].sum()),
-        right_after=int(right[1].sum()),
-        moves=tuple(sorted(moves, key=lambda move: -move.rows)),
-        level=level,
+    before, after = (
+        np.bincount(place.ravel(), r[moved], minlength=len(rows)).astype(int)
+        for r in (right_keeping, right_free)
     )
+    moves = [Move(*map(int, numbers)) for numbers in zip(*pairs, rows, before, after, strict=True)]
+    moves.sort(key=lambda move: -move.rows)
+    nll, accuracy = (Price(d.mean, d.low, d.high) for d in differences)
+    right = int(before.sum()), int(after.sum())
+    return PriceOfOrder(nll, accuracy, len(labels), int(moved.sum()), *right, tuple(moves), level)

@@ -1,13 +1,7 @@
-"""All metrics of one predictor from one pass over its probabilities, with intervals where asked for.
+"""All metrics of one predictor from one pass over its probabilities, with intervals on request.
 
-Rows in memory are read at once. Of a Dask array, a large file, or parts that `Evaluator` is fed, sums are added
-up, whose size does not grow with the rows: the result does not depend on how the rows were cut, beyond the
-rounding of float64 sums.
-
->>> import monocal as mc
->>> result = mc.evaluate([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], [0, 1, 1], metrics=["accuracy", "nll"])
->>> round(result["nll"].value, 4)
-0.4149
+Rows in memory are read at once. Of a Dask array, a large file, or the parts that an `Evaluator` is given, sums are added up,
+whose size does not grow with the rows: the result does not depend on how the rows were cut, beyond the rounding of float64 sums.
 """
 
 from __future__ import annotations
@@ -36,8 +30,8 @@ from .intervals import Estimate, estimates
 from .outcomes import Outcomes
 from .table import METRICS, Options, available, check_available, chosen, main_metrics
 
-# The share of rows with two classes on top that is shown, and about how many rows are examined.
-_MANY_TIES, _LOOKED_AT = 0.01, 2000
+# The share of rows with two classes on top that is reported, and about how many rows are examined.
+_MANY_TIES, _EXAMINED = 0.01, 2000
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,23 +47,18 @@ class Evaluation:
     n_boot : int
         Draws behind the intervals; 0 when there are none.
     level : float
-        Coverage the intervals aim at.
+        Coverage of the intervals.
     groups : GroupEvaluation or None
-        Calibration of each group, where groups were given.
+        Calibration of each group, if groups were passed.
     near_ties : float or None
         Share of the rows (of some 2,000 that are examined) whose two largest probabilities differ by a millionth of themselves
-        at most. A map by ranks may jump there; from 1 % on it is shown. None for Dask arrays and files, where it is not computed.
+        at most. A map by ranks may jump there; from 1 % on it is shown. None for Dask arrays and files.
 
     Examples
     --------
-    >>> import numpy as np
     >>> import monocal as mc
-    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
-    >>> labels = np.array([0, 1, 1, 0])
-    >>> result = mc.evaluate(probs, labels, metrics=["nll", "accuracy"])
-    >>> result["accuracy"].value
-    0.75
-    >>> print(result)
+    >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
+    >>> print(mc.evaluate(probs, labels, metrics=["nll", "accuracy"]))
     Evaluation of 4 samples, 2 classes
       nll       0.64557
       accuracy  0.75000
@@ -84,10 +73,9 @@ class Evaluation:
     near_ties: float | None = None
 
     def __getitem__(self, name: str) -> Estimate:
-        try:
-            return self.estimates[name]
-        except KeyError:
-            raise KeyError(f"{name!r} was not computed; there are {', '.join(self.estimates)}") from None
+        if name not in self.estimates:
+            raise KeyError(f"{name!r} was not computed; there are {', '.join(self.estimates)}")
+        return self.estimates[name]
 
     @property
     def main(self) -> Evaluation:
@@ -109,31 +97,27 @@ class Evaluation:
             ``ece_low`` and ``ece_high`` where it has an interval, ``n_samples``, and of groups how many there are
             (``groups_n_groups``), how many are off (``groups_n_off``) and their mean ECE, its floor and p-value.
         """
+        groups = {} if self.groups is None else self.groups.to_dict()
         if flat:
-            return self._flat()
-        groups = {} if self.groups is None else {"groups": self.groups.to_dict()}
-        return {
-            "n_samples": self.n_samples,
-            "n_classes": self.n_classes,
-            "n_boot": self.n_boot,
-            "level": self.level,
-            "near_ties": self.near_ties,
-            "metrics": {
-                name: {"value": e.value, "low": e.low, "high": e.high}
-                | ({"reason": e.reason} if e.reason else {})
+            numbers = {
+                name + end: value
                 for name, e in self.estimates.items()
-            },
-            **groups,
+                for end, value in (("", e.value), ("_low", e.low), ("_high", e.high))
+                if value is not None
+            }
+            numbers |= {
+                f"groups_{key}": value for key, value in groups.items() if isinstance(value, int | float)
+            }
+            return numbers | {"n_samples": self.n_samples, "n_classes": self.n_classes}
+        plain: dict[str, Any] = {
+            name: getattr(self, name) for name in ("n_samples", "n_classes", "n_boot", "level", "near_ties")
         }
-
-    def _flat(self) -> dict[str, float]:
-        numbers: dict[str, float] = {}
-        for name, e in self.estimates.items():
-            ends = {name: e.value, f"{name}_low": e.low, f"{name}_high": e.high}
-            numbers |= {key: float(value) for key, value in ends.items() if value is not None}
-        of_groups = {} if self.groups is None else self.groups.to_dict()
-        numbers |= {f"groups_{key}": float(v) for key, v in of_groups.items() if isinstance(v, int | float)}
-        return numbers | {"n_samples": self.n_samples, "n_classes": self.n_classes}
+        plain["metrics"] = {
+            name: {"value": e.value, "low": e.low, "high": e.high}
+            | ({"reason": e.reason} if e.reason else {})
+            for name, e in self.estimates.items()
+        }
+        return plain | ({"groups": groups} if groups else {})
 
     def to_pandas(self) -> Any:
         """Frame with one row per metric and columns ``value``, ``low``, ``high``."""
@@ -145,9 +129,7 @@ class Evaluation:
     @property
     def _head(self) -> str:
         head = f"Evaluation of {self.n_samples:,} samples, {self.n_classes:,} classes"
-        if self.n_boot:
-            head += f", {self.level:.0%} intervals from {self.n_boot:,} draws"
-        return head
+        return head + (f", {self.level:.0%} intervals from {self.n_boot:,} draws" if self.n_boot else "")
 
     def __repr__(self) -> str:
         width = max(map(len, self.estimates))
@@ -160,9 +142,11 @@ class Evaluation:
         return "\n".join(lines if self.groups is None else [*lines, "", str(self.groups)])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the six metrics that matter first."""
-        main = self.main.estimates
-        rows = [(name, e.value, *(() if e.low is None else (e.low, e.high))) for name, e in main.items()]
+        """The six metrics that matter first, for notebooks."""
+        rows = [
+            (name, e.value) if e.low is None else (name, e.value, e.low, e.high)
+            for name, e in self.main.estimates.items()
+        ]
         return html_table(self._head, rows)
 
 
@@ -189,11 +173,10 @@ def evaluate(
     Parameters
     ----------
     probs : (n, m) array, or (n,) of P(class 1)
-        Rows of class probabilities: numpy of any float type, nested lists, a pandas frame or a torch tensor. Of two classes one
-        column is enough, P(class 1) of shape (n,) or (n, 1). Or an array of more
-        axes, such as (N, C, H, W) with ``class_axis=1``. Of a Dask array, and of an array of more axes in a large file, the
-        metrics that merge are computed part by part, without intervals. Of `TopK` rows, or what a calibrator makes of
-        them, those that need no more than the largest probabilities are computed.
+        Rows of class probabilities: numpy of any float type, nested lists, a frame or a torch tensor. Of two classes one column
+        is enough, P(class 1) of shape (n,) or (n, 1). Or an array of more axes, such as (N, C, H, W) with ``class_axis=1``. Of a
+        Dask array, and of an array of more axes in a large file, the metrics that merge are computed part by part, without
+        intervals. Of `TopK` rows and their probabilities, those that need no more than the largest probabilities.
     labels : (n,) array
         True classes: integers from 0 to m - 1, or names of the columns of a frame, as in `Calibrator.fit`. Other names are the
         classes in sorted order, as in scikit-learn; all of them must occur. Of two classes also -1 and +1, or booleans. With
@@ -221,21 +204,15 @@ def evaluate(
     ignore_index : int, optional
         A label that does not count, such as -100 for padding.
 
-    Returns
-    -------
-    Evaluation
-
     Notes
     -----
-    An interval is meant to hold the metric of the population the rows were drawn from, and always holds its
-    estimate. Means over rows have theirs from Student's t and their skewness, the accuracies Wilson's (with
-    unequal weights Clopper and Pearson's, of effective numbers of rows);
-    those of calibration errors ask which true errors would show what was seen, for noise makes an error
-    larger; those of ``auc``, slope and intercept are from what each row adds to them. Where fewer than five
-    effective rows (more where weights are very uneven) are wrong, or right, or of one class, only the
-    accuracies of rows of equal weight have one, and ``reason`` says so.
-    The other metrics have none, and neither has an infinite value: no way that was
-    tried covers them. ``benchmarks/statistics_check.py`` measures the coverage.
+    An interval is meant to hold the metric of the population the rows were drawn from, and always holds its estimate. Means over
+    rows have theirs from Student's t and their skewness, the accuracies Wilson's (with unequal weights Clopper and Pearson's, of
+    effective numbers of rows); those of calibration errors hold the true errors that would show the observed value, for noise
+    makes an error larger; those of ``auc``, slope and intercept are from what each row adds to them. Where fewer than five
+    effective rows (more where weights are very uneven) are wrong, or right, or of one class, only the accuracies of rows of equal
+    weight have one, and ``reason`` says so. The other metrics have none, and neither has an infinite value.
+    ``benchmarks/statistics_check.py`` measures the coverage.
 
     References
     ----------
@@ -252,8 +229,6 @@ def evaluate(
     Evaluation of 2,000 samples, 5 classes, 95% intervals from 100 draws
       nll  0.49470  [0.45686, 0.53606]
       ece  0.01060  [0.00000, 0.02152]
-    >>> round(result["ece"].value, 3)
-    0.011
     >>> mc.evaluate([0.1, 0.8, 0.7, 0.4], [False, True, False, True], metrics="auc")["auc"].value
     0.75
     """
@@ -264,17 +239,17 @@ def evaluate(
     sample_weight = in_dims_of(probs, sample_weight, class_axis, "sample_weight", "probs")
     labels = by_column(labels, probs, class_axis, ignore_index, "labels")
     probs = as_array(probs)
-    where = "probs is a Dask array" if is_dask(probs) else ""
-    if not where and not layout.is_plain(probs) and hasattr(probs, "shape"):
-        where = "probs is a large file" if is_large_file(layout.flat(probs, "probs").rows) else ""
-    if where:
-        return _evaluate_parts(probs, labels, sample_weight, metrics, n_boot, layout, options, groups, where)
+    dense = not is_dask(probs) and not layout.is_plain(probs) and hasattr(probs, "shape")
+    if is_dask(probs) or (dense and is_large_file(layout.flat(probs, "probs").rows)):
+        refused = {"groups": groups is not None, "n_boot": n_boot > 0}
+        return _evaluate_parts(probs, labels, sample_weight, metrics, layout, options, refused)
     statistics, names = statistics_of(probs, labels, sample_weight, layout, metrics, options)
     rows = statistics.rows
     values = {name: float(METRICS[name].value(statistics)) for name in names}
-    result = {name: Estimate(value) for name, value in values.items()}
     if n_boot:
         result = estimates(rows, options, values, n_boot, level, np.random.default_rng(seed))
+    else:
+        result = {name: Estimate(value) for name, value in values.items()}
     by_group = None
     if groups is not None:
         groups = groups if isinstance(groups, str) else rows.probs.context(groups)
@@ -284,8 +259,8 @@ def evaluate(
 
 
 def _share_of_near_ties(probs: Any) -> float:
-    step = -(-len(probs) // _LOOKED_AT) if isinstance(probs, np.ndarray) else 1
-    p = np.asarray(probs[: _LOOKED_AT * step : step], dtype=np.float64)
+    step = -(-len(probs) // _EXAMINED) if isinstance(probs, np.ndarray) else 1
+    p = np.asarray(probs[: _EXAMINED * step : step], dtype=np.float64)
     if p.shape[1] < 2:
         return 0.0
     second, top = np.partition(p, -2, axis=1)[:, -2:].T
@@ -336,25 +311,27 @@ class Evaluator:
         return self
 
     def merge(self, other: Evaluator) -> Evaluator:
-        """Add the rows another evaluator has seen; returns this one."""
+        """Add the rows of another evaluator; returns this one."""
         if other._options != self._options:
             raise InputError(f"other: expected the options {self._options}, got {other._options}")
         if other._sums is not None:
             self.add(other._sums, other.n_samples)
         return self
 
-    def result(self) -> Evaluation:
-        """Metrics of all rows so far."""
+    def result(self, metrics: Any = None) -> Evaluation:
+        """Metrics of all rows so far: all that merge, or those named in ``metrics``."""
         sums = self.sums
         check_some_weight(self.n_samples > 0)
-        names = [name for name in available(sums.n_classes, self._options) if METRICS[name].merges]
-        return Evaluation(
-            {name: Estimate(METRICS[name].value(sums)) for name in names}, self.n_samples, sums.n_classes
-        )
+        names = chosen(metrics)
+        if metrics is None:
+            names = [name for name in available(sums.n_classes, self._options) if METRICS[name].merges]
+        check_available(names, sums.n_classes)
+        values = {name: Estimate(METRICS[name].value(sums)) for name in names}
+        return Evaluation(values, self.n_samples, sums.n_classes)
 
     @property
     def sums(self) -> Statistics:
-        """What has been added up so far."""
+        """The sums so far."""
         if self._sums is None:
             raise InputError("Evaluator.result: no rows yet: call update(probs, labels) first")
         return self._sums
@@ -370,25 +347,16 @@ def _evaluate_parts(
     labels: Any,
     sample_weight: Any,
     metrics: Any,
-    n_boot: int,
     layout: Layout,
     options: Options,
-    groups: Any,
-    where: str,
+    refused: dict[str, bool],
 ) -> Evaluation:
     """`evaluate` of a Dask array, chunk by chunk where each lies, or of a large file, part by part."""
     dask = is_dask(probs)
-    advice = "pass probs.compute()" if dask else "pass probs[:]"
-    if groups is not None:
-        raise InputError(f"groups: they need all rows in one process, but {where}: {advice}.")
-    names = chosen(metrics)
-    apart = [name for name in names if not METRICS[name].merges] if metrics is not None else []
-    if apart:
-        raise InputError(
-            f"metrics: {', '.join(apart)} need all rows in one process, but {where}. Leave them out or {advice}."
-        )
-    if n_boot:
-        raise InputError(f"n_boot: intervals need all rows in one process, but {where}: {advice}.")
+    where = "a Dask array: pass probs.compute()" if dask else "a large file: pass probs[:]"
+    apart = [name for name in chosen(metrics) if not METRICS[name].merges] if metrics is not None else []
+    for what in [name for name, present in refused.items() if present] + apart:
+        raise InputError(f"{what} needs all rows in one process, but probs is {where}, or leave it out.")
     flat = layout.flat(probs, "probs")
     y, weight = flat.column(labels, "labels", "probs"), flat.column(sample_weight, "sample_weight", "probs")
     how: dict[str, Any] = {"n_bins": options.n_bins, "top_k": options.top_k, "bandwidth": options.bandwidth}
@@ -401,12 +369,7 @@ def _evaluate_parts(
         evaluator = Evaluator(**how)
         for X, its_labels, its_weight in file_parts(flat.rows, y, weight):
             evaluator.update(X, its_labels, its_weight, ignore_index=layout.ignore_index)
-    result = evaluator.result()
-    if metrics is None:
-        return result
-    check_available(names, result.n_classes)
-    values = {name: Estimate(METRICS[name].value(evaluator.sums)) for name in names}
-    return replace(result, estimates=values)
+    return evaluator.result(metrics)
 
 
 def _evaluate_chunk(

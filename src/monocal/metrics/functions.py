@@ -1,7 +1,6 @@
-"""Sums of rows that every metric of the table is read off, and the function of each metric.
+"""Sums of rows that every metric of the table is computed from, and the public function of each metric.
 
-Sums named in `SUMS` add over parts of the data, so that metrics which need no others merge. Each is computed when
-first asked for.
+Sums named in `SUMS` add over parts of the data, so that metrics which need no others merge. Each is computed when first used.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..inputs.layout import Layout
 from ..llm.top_k import TopK, TopKProbabilities
 from . import positive
 from .outcomes import Floats, Outcomes
-from .row_sums import BinSums, classwise_stack, group_stack, kde_sums, residual_grid, stack_in_cells
+from .row_sums import BinSums, group_stack, kde_sums, residual_grid, stack_in_cells
 from .table import METRICS, Metric, Options, available, check_available, chosen
 
 _MEANS = [name for name, metric in METRICS.items() if metric.term]
@@ -30,18 +29,18 @@ def _means(rows: Outcomes, options: Options) -> Floats:
     return np.array([rows.weight.sum(), *(rows.weight @ term for term in terms)])
 
 
-SUMS: dict[str, Callable[[Outcomes, Options], Floats]] = {
+SUMS: dict[str, Callable[[Outcomes, Options], Any]] = {
     "means": _means,
     "top": lambda rows, options: stack_in_cells(rows, rows.top_bin, (rows.n_bins,)),
     "by_predicted": lambda rows, o: group_stack(rows, rows.predicted, rows.n_classes, o.group_bins),
-    "classwise": lambda rows, options: classwise_stack(rows),
+    "classwise": lambda rows, options: rows.classwise,
     "residuals": lambda rows, options: residual_grid(rows),
     "kde": lambda rows, options: kde_sums(rows),
 }
 
 
 class Statistics:
-    """Sums of rows, each made when first asked for; or sums that were added up, without the rows."""
+    """Sums of rows, each computed on first use; or sums that were added up, without the rows."""
 
     options: Options
 
@@ -68,11 +67,10 @@ class Statistics:
         return Statistics(None, self.options, {name: self.sum(name) for name in SUMS})
 
     def __add__(self, other: Statistics) -> Statistics:
-        if self.options != other.options:
-            raise InputError(f"options: only equal ones merge, got {self.options} and {other.options}")
-        if self.n_classes != other.n_classes:
+        if self.options != other.options or self.n_classes != other.n_classes:
             raise InputError(
-                f"probs: only sums over the same bins and classes add, got {self.n_classes} and {other.n_classes} classes"
+                "Only sums with the same options and over the same bins and classes add; "
+                f"got {self.n_classes} classes with {self.options} and {other.n_classes} with {other.options}."
             )
         return Statistics(None, self.options, {name: self.sum(name) + other.sum(name) for name in SUMS})
 
@@ -96,7 +94,7 @@ class Statistics:
         return float(self.sum("means")[0])
 
     def mean(self, name: str) -> float:
-        """Of a metric that is a mean over rows."""
+        """A metric that is a mean over rows."""
         return float(self.sum("means")[1 + _MEANS.index(name)] / self.weight)
 
     def binned(self, name: str) -> BinSums:
@@ -125,9 +123,8 @@ class Statistics:
 class BrierParts:
     """``total = calibration + refinement + within_bins``.
 
-    ``calibration`` is what a better map of the probabilities could remove, ``refinement`` what it could
-    not, as far as bins can tell; ``within_bins`` is what binning hides and goes to zero with the width of
-    the bins.
+    ``calibration`` is what a better map of the probabilities could remove, ``refinement`` what it could not, as far as bins can
+    tell; ``within_bins`` is what binning hides and goes to zero with the width of the bins.
 
     Attributes
     ----------
@@ -156,22 +153,29 @@ def statistics_of(
     options: Options,
     names: tuple[str, str] = ("probs", "labels"),
 ) -> tuple[Statistics, list[str]]:
-    """Statistics of rows, and the names of the metrics asked for: all that these rows have, when None."""
-    asked = chosen(metrics)
-    if isinstance(probs, TopK | TopKProbabilities) and metrics is None:
+    """Statistics of rows, and the names of the requested metrics: all that these rows have, when None."""
+    requested, listed = chosen(metrics), None
+    if isinstance(probs, TopK | TopKProbabilities):
         listed = (probs if isinstance(probs, TopK) else probs.rows).values.shape[1]
-        asked = [name for name in asked if not (METRICS[name].classwise or METRICS[name].binary)]
-        asked = [name for name in asked if name != "top_k_accuracy" or options.top_k <= listed]
-    classwise = any(METRICS[name].classwise for name in asked)
+    if listed is not None and metrics is None:
+        requested = [
+            name
+            for name in requested
+            if not (METRICS[name].classwise or METRICS[name].binary)
+            and (name != "top_k_accuracy" or options.top_k <= listed)
+        ]
+    classwise = any(METRICS[name].classwise for name in requested)
     rows = Outcomes.of(
         probs, labels, sample_weight, layout, n_bins=options.n_bins, classwise=classwise, names=names
     )
     if metrics is None:
-        asked = [name for name in available(rows.n_classes, options) if name in asked]
-    check_available(asked, rows.n_classes)
-    if "top_k_accuracy" in asked:
-        rows.check_ranks(options.top_k)
-    return Statistics(rows, options), asked
+        requested = [name for name in available(rows.n_classes, options) if name in requested]
+    check_available(requested, rows.n_classes)
+    if "top_k_accuracy" in requested and listed is not None and options.top_k > listed:
+        raise InputError(
+            f"top_k_accuracy: the rows name {listed} classes, but top_k is {options.top_k}: give a smaller one."
+        )
+    return Statistics(rows, options), requested
 
 
 _PARAMETERS = {
@@ -182,6 +186,24 @@ _PARAMETERS = {
     "norm": "Of the gaps.",
     "binning": '"width", the bins of `ece`, or "mass".',
 }
+_DOCSTRING = """{sentence}: ``{metric.formula}``.
+
+    Parameters
+    ----------
+    probs : {probs}
+    labels : (n,) array
+        True classes.{own}
+    sample_weight : (n,) array, optional
+    class_axis, ignore_index
+        As in `evaluate`.{notes}
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
+    >>> mc.metrics.{metric.name}(probs, labels) == mc.evaluate(probs, labels, metrics="{metric.name}")["{metric.name}"].value
+    True
+    """
 
 
 def _function_of(metric: Metric) -> Callable[..., float]:
@@ -212,34 +234,16 @@ def _function_of(metric: Metric) -> Callable[..., float]:
     return function
 
 
-_DOCSTRING = """{sentence}: ``{metric.formula}``.
-
-    Parameters
-    ----------
-    probs : {probs}
-    labels : (n,) array
-        True classes.{own}
-    sample_weight : (n,) array, optional
-    class_axis, ignore_index
-        As in `evaluate`.{notes}
-
-    Examples
-    --------
-    >>> import monocal as mc
-    >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
-    >>> round(mc.metrics.{metric.name}(probs, labels), 4)
-    {metric.example}
-    """
-
-
 def _docstring(metric: Metric, defaults: Mapping[str, Any]) -> str:
     two = "(n,), (n, 1) or (n, 2) array\n        P(class 1), or rows of two class probabilities."
     many = "(n, m) array\n        Rows of class probabilities; of two classes also P(class 1), (n,)."
-    own = "".join(f"\n    {k} : default {v!r}\n        {_PARAMETERS[k]}" for k, v in defaults.items())
-    notes = f"\n\n    Notes\n    -----\n    {metric.notes}" if metric.notes else ""
-    sentence = metric.sentence[0].upper() + metric.sentence[1:]
-    probs = two if metric.binary else many
-    return _DOCSTRING.format(sentence=sentence, metric=metric, probs=probs, own=own, notes=notes)
+    return _DOCSTRING.format(
+        sentence=metric.sentence[0].upper() + metric.sentence[1:],
+        metric=metric,
+        probs=two if metric.binary else many,
+        own="".join(f"\n    {k} : default {v!r}\n        {_PARAMETERS[k]}" for k, v in defaults.items()),
+        notes=f"\n\n    Notes\n    -----\n    {metric.notes}" if metric.notes else "",
+    )
 
 
 FUNCTIONS: dict[str, Callable[..., float]] = {name: _function_of(metric) for name, metric in METRICS.items()}
@@ -257,8 +261,7 @@ def brier_parts(
 ) -> BrierParts:
     """Calibration and refinement parts of the Brier score, in class-wise equal-width bins.
 
-    The calibration part of a calibrated predictor is not zero but about its noise,
-    ``sum f (1 - f) / n`` over occupied class-wise bins.
+    The calibration part of a calibrated predictor is not zero but about its noise, ``sum f (1 - f) / n`` over occupied bins.
 
     Parameters
     ----------
@@ -268,8 +271,7 @@ def brier_parts(
     References
     ----------
     Murphy, A new vector partition of the probability score, Journal of Applied Meteorology 12 (1973).
-    Stephenson, Coelho & Jolliffe, Two extra components in the Brier score decomposition, Weather and
-    Forecasting 23 (2008), for what happens within bins.
+    Stephenson, Coelho & Jolliffe, Two extra components in the Brier score decomposition, Weather and Forecasting 23 (2008).
 
     Examples
     --------

@@ -15,11 +15,9 @@ NaT, masked) are a group of their own. Several columns make a group of every com
 
 from __future__ import annotations
 
-import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +37,11 @@ from .units import one_line, quoted
 
 PREDICTED = "predicted"
 _FEW = 10  # rows, below which a group says next to nothing
-_NAME_WIDTH = 18
 _MISSING = "(missing)"
 _MOST_FRACTIONS = 1000
 
 
-@dataclass(frozen=True)
-class Grouping:
+class Grouping(NamedTuple):
     """``number`` (n,) of the group of each row, and the ``names`` of the groups, all of which have rows."""
 
     number: Integers
@@ -56,37 +52,35 @@ def read_groups(groups: Any, n: int, name: str = "groups") -> Grouping:
     """Groups of ``n`` rows from an array-like of one value per row, a frame, a mapping of columns or an (n, k) array."""
     if isinstance(groups, (str, bytes)):
         raise InputError(f'{name}: expected one value per row, or "predicted", got {groups!r}.')
-    if is_dask(groups):
-        groups = groups.compute()
-    columns = [_read_column(column, n, name) for column in _columns(groups, name)]
-    if not columns:
+    if isinstance(groups, Mapping):
+        parts = list(groups.values())
+    elif hasattr(groups, "columns") and hasattr(
+        groups, "shape"
+    ):  # a frame's columns may be of different types
+        parts = [groups[column] for column in groups.columns]
+    else:
+        array = _as_array(groups, name)
+        if array.ndim not in (1, 2):
+            raise InputError(
+                f"{name}: expected one value or one row of values per row, got shape {array.shape}."
+            )
+        parts = [array] if array.ndim == 1 else list(array.T)
+    if not parts:
         raise InputError(f"{name}: expected at least one column, got none.")
+    columns = [_read_column(_as_array(part, name), n, name) for part in parts]
     if len(columns) == 1:
         return columns[0]
     number = np.zeros(n, dtype=np.int64)
     for one in columns:  # renumbered after each column, so that no number grows beyond n
         number = np.unique(number * len(one.names) + one.number, return_inverse=True)[1].reshape(-1)
     first = np.unique(number, return_index=True)[1]
-    names = tuple(", ".join(one.names[one.number[row]] for one in columns) for row in first.tolist())
-    return Grouping(number, names)
+    return Grouping(number, tuple(", ".join(one.names[one.number[row]] for one in columns) for row in first))
 
 
-def _columns(groups: Any, name: str) -> list[Any]:
-    """The columns, each an array or a list."""
-    if isinstance(groups, Mapping):
-        return list(groups.values())
-    if hasattr(groups, "columns") and hasattr(groups, "shape"):  # a frame's columns may be of different types
-        return [groups[column] for column in groups.columns]
-    array = _as_objects(groups, name)
-    if array.ndim > 2 or array.ndim == 0:
-        raise InputError(
-            f"{name}: expected one value per row, or one row of values, got shape {array.shape}."
-        )
-    return [array] if array.ndim == 1 else list(array.T)
-
-
-def _as_objects(values: Any, name: str) -> np.ndarray:
+def _as_array(values: Any, name: str) -> np.ndarray:
     """An array; of lists one of objects, for numpy would turn [1, "a"] and ["a", nan] into text."""
+    if is_dask(values):
+        values = values.compute()
     if np.ma.isMaskedArray(values):
         present = np.array(values.data, dtype=object)
         present[np.ma.getmaskarray(values)] = None
@@ -97,41 +91,36 @@ def _as_objects(values: Any, name: str) -> np.ndarray:
         raise InputError(f"{name}: expected one value per row, in rows of one length. {error}") from error
 
 
-def _read_column(values: Any, n: int, name: str) -> Grouping:
-    array = _as_objects(values, name)
+def _read_column(array: np.ndarray, n: int, name: str) -> Grouping:
     if array.shape != (n,):
         raise InputError(f"{name}: expected one value for each of the {n} rows, got shape {array.shape}.")
-    kind = array.dtype.kind
-    if kind in "biufMm":
-        keys, number = np.unique(array, return_inverse=True)
-        if kind == "f" and len(keys) > _MOST_FRACTIONS and (keys[np.isfinite(keys)] % 1 != 0).any():
-            raise InputError(
-                f"{name}: {len(keys)} different fractional numbers make no groups. Cut them into ranges first, for instance "
-                "np.digitize(values, [0.2, 0.5])."
-            )
-        texts = [
-            str(key) if kind in "Mm" else _text(key) for key in (keys if kind in "Mm" else keys.tolist())
-        ]
-    elif kind in "OUST":
-        places: dict[Any, int] = {}
-        try:
-            number = np.array([places.setdefault(value, len(places)) for value in array.tolist()], np.int64)
-        except TypeError as error:
-            raise InputError(f"{name}: expected numbers or text, one value per row. {error}") from error
-        texts = [_text(value) for value in places]
-    else:
+    if array.dtype.kind not in "biufMmOUST":
         raise InputError(
             f"{name}: values of type {array.dtype} make no groups. Give numbers, text or categories."
         )
-    texts = [_MISSING if text == "NaT" and kind in "Mm" else text for text in texts]
+    places: dict[Any, int] = {}
+    try:
+        values = (array.astype(str) if array.dtype.kind in "Mm" else array).tolist()
+        number = np.array([places.setdefault(value, len(places)) for value in values], np.int64)
+    except TypeError as error:
+        raise InputError(f"{name}: expected numbers or text, one value per row. {error}") from error
+    if (
+        array.dtype.kind == "f"
+        and len(places) > _MOST_FRACTIONS
+        and (array[np.isfinite(array)] % 1 != 0).any()
+    ):
+        raise InputError(
+            f"{name}: {len(places)} different fractional numbers make no groups. Cut them into ranges first, for instance "
+            "np.digitize(values, [0.2, 0.5])."
+        )
+    texts = [_text(value) for value in places]
     names = sorted(set(texts), key=lambda text: (text == _MISSING, text))
     place = {text: k for k, text in enumerate(names)}
-    return Grouping(np.array([place[text] for text in texts], np.int64)[number.reshape(-1)], tuple(names))
+    return Grouping(np.array([place[text] for text in texts], np.int64)[number], tuple(names))
 
 
 def _text(value: Any) -> str:
-    pandas = sys.modules.get("pandas")
-    if value is None or (pandas is not None and (value is pandas.NA or value is pandas.NaT)):
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or str(value) == "NaT":
         return _MISSING
     if isinstance(value, (float, np.floating)):
         return _MISSING if value != value else f"{float(value):.15g}"
@@ -179,40 +168,28 @@ class Group:
     p_adjusted: float
     off: bool
 
-    def _in_words(self, level: float, two: bool) -> str:
-        """ "'law': over-confident by 6.1 points (95 % 3.9 to 8.2)", of a group that is off; of ``two`` classes P(class 1) is."""
+    def in_words(self, level: float, binary: bool) -> str:
+        """ "'law': over-confident by 6.1 points (95 % 3.9 to 8.2)", of a group that is off."""
         low, value, high = (100 * x for x in (self.low, self.over_confidence, self.high))
         if low <= 0 <= high:
-            ece, floor, claim = 100 * self.ece, 100 * self.floor, "probability" if two else "confidence"
-            return f"{quoted(self.name)}: right on average but not at each {claim} (ECE {ece:.1f} %, {floor:.1f} % by chance)"
+            return (
+                f"{quoted(self.name)}: right on average but not at each {'probability' if binary else 'confidence'} "
+                f"(ECE {100 * self.ece:.1f} %, {100 * self.floor:.1f} % by chance)"
+            )
         if value < 0:
             low, high = -high, -low
-        ends = f"{100 * level:g} % {low:.1f} to {high:.1f}"
-        side = f"{'under' if value < 0 else 'over'}-confident"
-        if two:
-            side = f"P(class 1) is too {'low' if value < 0 else 'high'}"
-        return f"{quoted(self.name)}: {side} by {abs(value):.1f} points ({ends})"
-
-    def _line(self, width: int) -> str:
-        """A line of the table, in per cent; without the sign of what rounds to zero."""
-        gaps = (self.over_confidence, self.low, self.high)
-        over = "".join(f"{round(100 * value, 1) + 0.0:>+7.1f}" for value in gaps)
-        p = "<.001" if self.p_adjusted < 0.001 else f"{self.p_adjusted:.3f}".lstrip("0")
-        return (
-            f"{_fitting(self.name):<{width}}{self.rows:>9,}{100 * self.accuracy:>6.1f}{100 * self.confidence:>6.1f}{over}"
-            f"{100 * self.ece:>6.1f}{100 * self.floor:>6.1f}{p:>6}{'*' if self.off else ''}"
-        )
+            side = "P(class 1) is too low" if binary else "under-confident"
+        else:
+            side = "P(class 1) is too high" if binary else "over-confident"
+        return f"{quoted(self.name)}: {side} by {abs(value):.1f} points ({100 * level:g} % {low:.1f} to {high:.1f})"
 
 
-def _fitting(name: str) -> str:
-    """A name on one line that fits its column."""
-    line = one_line(name)
-    return line if len(line) <= _NAME_WIDTH else line[: _NAME_WIDTH - 1] + "…"
+_COLUMNS = [column for column in Group.__dataclass_fields__ if column != "name"]
 
 
 @dataclass(frozen=True, repr=False)
 class GroupEvaluation:
-    """Calibration of every group, the worst first: iterate, ask for ``result["law"]``, or read the columns.
+    """Calibration of every group, the worst first: iterate, use ``result["law"]``, or read the columns.
 
     Attributes
     ----------
@@ -272,11 +249,11 @@ class GroupEvaluation:
     @property
     def plural(self) -> str:
         """The plural of ``kind``."""
-        return "predicted classes" if self.kind == "predicted class" else f"{self.kind}s"
+        return "groups" if self.kind == "group" else "predicted classes"
 
     @property
     def worst(self) -> Group:
-        """The group that is surely farthest off: off beyond chance, with the interval farthest from zero."""
+        """Of the groups that are off beyond chance, the one whose interval is farthest from zero."""
         return self[0]
 
     def __len__(self) -> int:
@@ -290,71 +267,79 @@ class GroupEvaluation:
             if group not in self.names:
                 raise KeyError(f"There is no {self.kind} {group!r}.")
             group = self.names.index(group)
-        values = {column: getattr(self, column)[group].item() for column in _COLUMNS}
-        return Group(self.names[group], **values)
+        return Group(
+            self.names[group], **{column: getattr(self, column)[group].item() for column in _COLUMNS}
+        )
 
     @property
     def verdict(self) -> str:
         """One sentence: how many groups are off beyond chance, and the worst."""
-        n, n_off, nouns = len(self), int(self.off.sum()), self.plural
-        worst = self.worst._in_words(self.level, self.two)
-        if n == 1:
-            return f"The one {self.kind} is {f'off beyond chance: {worst}' if n_off else 'not off beyond chance'}."
-        if n_off > 1:
-            return f"{n_off:,} of {n:,} {nouns} are off beyond chance; the worst is {worst}."
-        if n_off == 1:
-            return f"1 of {n:,} {nouns} is off beyond chance: {worst}."
-        if self.mean_p_value > 1 - self.level:
-            return f"None of {n:,} {nouns} is off beyond chance."
+        n, n_off = len(self), int(self.off.sum())
+        if n_off:
+            are = "is" if n_off == 1 else "are"
+            worst = self.worst.in_words(self.level, self.two)
+            return f"{n_off:,} of {n:,} {self.plural} {are} off beyond chance; the worst is {worst}."
+        if self.mean_p_value > 1 - self.level or n == 1:
+            return f"None of {n:,} {self.plural} is off beyond chance."
         return (
-            f"None of {n:,} {nouns} alone is off beyond chance, but together they are (mean ECE {100 * self.mean_ece:.1f} %, "
-            f"{100 * self.mean_floor:.1f} % by chance)."
+            f"None of {n:,} {self.plural} alone is off beyond chance, but together they are "
+            f"(mean ECE {100 * self.mean_ece:.1f} %, {100 * self.mean_floor:.1f} % by chance)."
         )
 
     def table(self, limit: int | None = 20) -> str:
         """The first ``limit`` groups as lines of at most 79 characters, in per cent."""
         shown = [self[k] for k in range(len(self) if limit is None else min(limit, len(self)))]
-        width = max(len(self.kind), *(len(_fitting(group.name)) for group in shown))
+        names = [one_line(group.name) for group in shown]
+        names = [name if len(name) <= 18 else f"{name[:17]}…" for name in names]
+        width = max(map(len, (self.kind, *names)))
         share, claim, gap = ("share", "P(1)", "high") if self.two else ("right", "sure", "over")
         head = f"{'rows':>9}{share:>6}{claim:>6}{gap:>7}{'from':>7}{'to':>7}{'ECE':>6}{'floor':>6}{'p':>6}"
-        lines = [f"{self.kind:<{width}}{head}", *(group._line(width) for group in shown)]
+        lines = [f"{self.kind:<{width}}{head}"]
+        for name, one in zip(names, shown, strict=True):
+            # Without the sign of what rounds to zero.
+            gaps = (f"{round(100 * x, 1) + 0.0:>+7.1f}" for x in (one.over_confidence, one.low, one.high))
+            p = "<.001" if one.p_adjusted < 0.001 else f"{one.p_adjusted:.3f}".lstrip("0")
+            lines.append(
+                f"{name:<{width}}{one.rows:>9,}{100 * one.accuracy:>6.1f}{100 * one.confidence:>6.1f}{''.join(gaps)}"
+                f"{100 * one.ece:>6.1f}{100 * one.floor:>6.1f}{p:>6}{'*' if one.off else ''}"
+            )
         if len(shown) < len(self):
             lines.append(f"... and {len(self) - len(shown):,} more")
         return "\n".join(lines)
 
     def __str__(self) -> str:
-        few = int((self.rows < _FEW).sum())
         columns = "right: accuracy; sure: mean confidence; over: sure less right"
         if self.two:
-            columns = "share: of class 1; P(1): mean P(class 1); high: the second less the first"
-        legend = f"In %. {columns}, with its {100 * self.level:g} % interval; floor: the ECE of perfect calibration; "
-        notes = [
-            textwrap.fill(f"{legend}p: corrected for the number of {self.plural}; *: off beyond chance.", 79),
+            columns = "share: of class 1; P(1): mean P(class 1); high: P(1) less share"
+        lines = [
+            f"In %. {columns};",
+            f"from, to: its {100 * self.level:g} % interval; floor: the ECE of perfect calibration;",
+            f"p: corrected for the number of {self.plural}; *: off beyond chance.",
             f"Mean ECE within {self.plural} {100 * self.mean_ece:.2f} %, {100 * self.mean_floor:.2f} % by chance.",
         ]
+        few = int((self.rows < _FEW).sum())
         if few:
-            has = "has" if few == 1 else "have"
-            notes.append(f"{few:,} of them {has} fewer than {_FEW} rows: these say next to nothing.")
-        return "\n".join([self.verdict, *map(str, self.obstacles), "", self.table(), "", *notes])
+            lines.append(f"Groups of fewer than {_FEW} rows, which say next to nothing: {few:,}.")
+        return "\n".join([self.verdict, *map(str, self.obstacles), "", self.table(), "", *lines])
 
     __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        plain = {name: getattr(self, name) for name in ("kind", "level", "verdict")}
-        plain |= {"n_groups": len(self), "n_off": int(self.off.sum())}
-        plain |= {name: getattr(self, name) for name in ("mean_ece", "mean_floor", "mean_p_value")}
-        groups = [dict(group.__dict__) for group in self]
-        return plain | {"groups": groups, "obstacles": [one.to_dict() for one in self.obstacles]}
+        return {
+            **{name: getattr(self, name) for name in ("kind", "level", "verdict")},
+            "n_groups": len(self),
+            "n_off": int(self.off.sum()),
+            **{name: getattr(self, name) for name in ("mean_ece", "mean_floor", "mean_p_value")},
+            "groups": [dict(group.__dict__) for group in self],
+            "obstacles": [one.to_dict() for one in self.obstacles],
+        }
 
     def to_pandas(self) -> Any:
         """Frame with one row per group, the worst first."""
         pandas = errors.require("pandas", "data")
         index = pandas.Index(list(self.names), name=self.kind)
         return pandas.DataFrame({column: getattr(self, column) for column in _COLUMNS}, index=index)
-
-
-_COLUMNS = [column for column in Group.__dataclass_fields__ if column != "name"]
 
 
 def evaluate_groups(
@@ -373,17 +358,10 @@ def evaluate_groups(
     """
     names = class_names_of(class_names, rows.n_classes)
     grouping, generator = grouping_of(rows, groups, names), np.random.default_rng(seed)
-    two = judged_by_class_one(rows)
-    columns = _measure(rows.positive if two else rows, grouping, n_bins, level, generator)
-    if not _is_predicted(groups):
-        return GroupEvaluation(**columns, level=level, two=two)
-    obstacles = find_obstacles(rows, names, 1 - level)
-    return GroupEvaluation(**columns, level=level, kind="predicted class", obstacles=obstacles, two=two)
-
-
-def judged_by_class_one(rows: Outcomes) -> bool:
-    """Whether there are two classes, with their probabilities: errors are then those of P(class 1)."""
-    return rows.n_classes == 2 and rows.class_count is None
+    columns = _measure(rows.positive if rows.is_binary else rows, grouping, n_bins, level, generator)
+    if _is_predicted(groups):
+        columns |= {"kind": "predicted class", "obstacles": find_obstacles(rows, names, 1 - level)}
+    return GroupEvaluation(**columns, level=level, two=rows.is_binary)
 
 
 def _is_predicted(groups: Any) -> bool:
@@ -395,8 +373,8 @@ def grouping_of(rows: Outcomes, groups: Any, class_names: Sequence[str]) -> Grou
     if _is_predicted(groups):
         number, names = rows.predicted, tuple(class_names)
     else:
-        all_rows = read_groups(groups, rows.n_given)
-        number, names = all_rows.number[rows.kept], all_rows.names
+        number, names = read_groups(groups, rows.n_passed)
+        number = number[rows.kept]
     occurring, number = np.unique(number, return_inverse=True)
     return Grouping(number.reshape(-1), tuple(names[k] for k in occurring.tolist()))
 
@@ -418,12 +396,12 @@ def _measure(
     weight, squares = sums.weight.sum(axis=1), sums.weight_squared.sum(axis=1)
     confidence, accuracy = (total.sum(axis=1) / weight for total in (sums.confidence, sums.correct))
 
-    def mean_by_square(values: Floats) -> Floats:
-        return bin_totals(number, rows.weight**2 * values, n_groups) / squares
-
-    residual = rows.confidence - rows.correct
-    nominal = mean_by_square(np.clip(rows.confidence * (1 - rows.confidence), 0, None))
-    apparent = mean_by_square((residual - (confidence - accuracy)[number]) ** 2)
+    # Variances of a row's outcome: nominal, if its confidence is right, and apparent.
+    residual = rows.confidence - rows.correct - (confidence - accuracy)[number]
+    nominal, apparent = (
+        bin_totals(number, rows.weight**2 * values, n_groups) / squares
+        for values in (np.clip(rows.confidence * (1 - rows.confidence), 0, None), residual**2)
+    )
     low, high = _interval(confidence, accuracy, nominal, apparent, weight**2 / squares, level)
 
     ece = np.abs(sums.confidence - sums.correct).sum(axis=1) / weight
@@ -455,11 +433,11 @@ def _measure(
 def _interval(
     confidence: Floats, accuracy: Floats, nominal: Floats, apparent: Floats, n: Floats, level: float
 ) -> tuple[Floats, Floats]:
-    """Ends of the interval of ``confidence - accuracy``, from the variances of a row's outcome, nominal and apparent."""
-    claimed, shown = (np.clip(share * (1 - share), 0, None) for share in (confidence, accuracy))
+    """Ends of the interval of ``confidence - accuracy``."""
+    claimed, observed = (np.clip(share * (1 - share), 0, None) for share in (confidence, accuracy))
     ratio = np.divide(nominal, claimed, out=np.ones_like(nominal), where=claimed > 0)
-    ratio = np.maximum(ratio, np.divide(apparent, shown, out=np.zeros_like(shown), where=shown > 0))
-    z = float(ndtri((1 + level) / 2))
-    least, most = wilson(accuracy, n / np.maximum(ratio, 1e-300), z, z)
+    ratio = np.maximum(ratio, np.divide(apparent, observed, out=np.zeros_like(observed), where=observed > 0))
+    z, n = float(ndtri((1 + level) / 2)), n / np.maximum(ratio, 1e-300)
     # Rounding must not put the value itself outside.
-    return confidence - np.maximum(accuracy, most), confidence - np.minimum(accuracy, least)
+    least, most = np.minimum(accuracy, wilson(accuracy, n, -z)), np.maximum(accuracy, wilson(accuracy, n, z))
+    return confidence - most, confidence - least

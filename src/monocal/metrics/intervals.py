@@ -1,8 +1,8 @@
 r"""Intervals of metrics: of means from what each row adds, of shares from counts, of calibration errors by an inverted test.
 
-**Means**, and what is a smooth function of means. A row adds ``d_i`` to the estimate ``v``; of a weighted mean of
-``x_i`` that is ``w_i (x_i - v) / sum w``. The standard error is ``s^2 = sum d_i^2``, the skewness ``g = sum d_i^3
-/ s^3``. Losses of a rare class are skewed, so the studentized mean is first made symmetric (Hall's cubic),
+**Means**, and smooth functions of means. A row adds ``d_i`` to the estimate ``v``; of a weighted mean of ``x_i`` that is
+``w_i (x_i - v) / sum w``. The standard error is ``s^2 = sum d_i^2``, the skewness ``g = sum d_i^3 / s^3``. Losses of a rare
+class are skewed, so the studentized mean is first made symmetric (Hall's cubic),
 
     t + g t^2 / 3 + g^2 t^3 / 27 + g / 6,         t = (v - truth) / s,
 
@@ -18,7 +18,7 @@ that of Clopper and Pearson for these counts, turned back into weights.
 
 **Calibration errors** ``T`` are norms of the gaps ``G_k`` between confidence and accuracy in bins, so noise makes
 them larger: a calibrated predictor, whose true error is 0, shows ``T > 0``. Let the true gaps be ``t`` times those
-seen, from calibrated (t = 0) to as wrong as it looks (t = 1). The sums in each bin are then drawn from gamma
+observed, from calibrated (t = 0) to as wrong as it looks (t = 1). The sums in each bin are then drawn from gamma
 distributions with their mean, variance and skewness, which gives the distribution of ``T`` at each ``t`` at a cost
 that does not grow with the rows, and
 
@@ -30,7 +30,7 @@ at the high end.
 **Too few.** Nothing holds where the rare outcome has hardly been seen: there is no interval unless the rows that
 are wrong and those that are right (of metrics of P(class 1): the two classes) count as five or more, with very uneven
 weights as twenty or fifty. Samples that happen to hold many of them are shown more often, so the low end allows for that:
-with ``K`` a Poisson count its tail is ``P(K >= k)`` where ``P(K >= k | K >= 5)`` is the tail asked for.
+with ``K`` a Poisson count its tail is ``P(K >= k)`` where ``P(K >= k | K >= 5)`` is the requested tail.
 
 References
 ----------
@@ -56,7 +56,7 @@ from .table import METRICS, GapNorm, Metric, Options
 # Effective rows of either outcome, below which a mean of losses has no interval; where weights are uneven, few rows have most.
 _FEWEST, _FEWEST_UNEVEN, _FEWEST_OF_TWO = 5.0, 20.0, 50.0
 _UPPER = 12.0  # upper confidence limit of a Poisson mean of which five were counted
-# Of an error the high end takes no noise back and is missed less often, so the low end gets more of what is left out.
+# Of an error the high end takes no noise back and is missed less often, so the low end gets more of the tails.
 _TOWARDS_ZERO = 1.4
 # Effective rows a bin, below which its gap says too little: P(class 1) spreads over all bins, and where weights are uneven,
 # few rows have most of it.
@@ -70,7 +70,7 @@ _LEAST_TAIL = 1e-4
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and, where intervals were asked for and the metric has one, its ends.
+    """A value and its interval, where one was requested and the metric has one.
 
     Attributes
     ----------
@@ -78,14 +78,12 @@ class Estimate:
     low, high : float or None
         Ends of the interval.
     reason : str
-        Why an interval that was asked for is missing: rows of the rare outcome are too few.
+        Why a requested interval is missing: rows of the rare outcome are too few.
 
     Examples
     --------
-    >>> import numpy as np
     >>> import monocal as mc
-    >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
-    >>> labels = np.array([0, 1, 1, 0])
+    >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
     >>> estimate = mc.evaluate(probs, labels, metrics="accuracy", n_boot=10)["accuracy"]
     >>> estimate.value, round(estimate.low, 3), round(estimate.high, 3)
     (0.75, 0.301, 0.954)
@@ -106,10 +104,14 @@ class Estimate:
 
 
 class Tails(NamedTuple):
-    """Probability left out below and above."""
+    """Probability outside the interval, below and above."""
 
     low: float
     high: float
+
+
+class TooFewRows(Exception):
+    """There is no interval; the message says why."""
 
 
 def estimates(
@@ -123,43 +125,48 @@ def estimates(
     """The values with their intervals, of those metrics that have one, or why one that usually has an interval has none."""
     result = {}
     for name, value in values.items():
-        metric, ends = METRICS[name], None
-        own: Tails | str = ""
-        if (metric.term or metric.error or metric.influence) and np.isfinite(value):
-            own = _tails(rows.positive if metric.binary else rows, level, metric)
-        if metric.error and not isinstance(own, str):
-            view = rows.positive if metric.error.of == "positive" else rows
-            if _too_few_for_bins(view, metric.error, options.n_bins):
-                own = f"too few rows for {options.n_bins} bins"
-            else:
-                noise = BinNoise(view, metric.error, options.n_bins)
-                ends = noise.interval(max(n_boot, _LEAST_DRAWS), own, generator)
-        elif not isinstance(own, str):
-            ends = _of_terms(metric, rows, options, value, own)
-        if ends is None:
-            result[name] = Estimate(value, reason=own if isinstance(own, str) else "")
-        else:
-            result[name] = Estimate(value, min(ends[0], value), max(ends[1], value))
+        try:
+            ends = _interval(METRICS[name], rows, options, value, n_boot, level, generator)
+        except TooFewRows as error:
+            result[name] = Estimate(value, reason=str(error))
+            continue
+        result[name] = Estimate(value, *ends) if ends else Estimate(value)
     return result
 
 
-def _of_terms(
-    metric: Metric, rows: Outcomes, options: Options, value: float, tails: Tails
+def _interval(
+    metric: Metric,
+    rows: Outcomes,
+    options: Options,
+    value: float,
+    n_boot: int,
+    level: float,
+    generator: np.random.Generator,
 ) -> tuple[float, float] | None:
-    """Interval of a mean, or of a smooth function of means."""
-    if metric.term:
+    if not (metric.term or metric.error or metric.influence) or not np.isfinite(value):
+        return None
+    tails = _tails(rows.positive if metric.binary else rows, level, metric)
+    if metric.error:
+        rows = rows.positive if metric.error.of == "positive" else rows
+        _check_rows_of_bins(rows, metric.error, options.n_bins)
+        noise = BinNoise(rows, metric.error, options.n_bins)
+        low, high = noise.interval(max(n_boot, _LEAST_DRAWS), tails, generator)
+    elif metric.term:
         terms = metric.term(rows, options)
         if metric.share:
-            return _share(rows, terms, Tails(tails.high, tails.low))
-        low, high = _from_influence(value, rows.weight * (terms - value) / rows.weight.sum(), tails)
-        return max(metric.lower, low), high
-    assert metric.influence is not None
-    if not metric.logit:
-        return _from_influence(value, metric.influence(rows), tails)
-    if value in (0, 1):
-        return None
-    low, high = _from_influence(float(logit(value)), metric.influence(rows), tails)
-    return float(expit(low)), float(expit(high))
+            low, high = _share(rows, terms, Tails(tails.high, tails.low))
+        else:
+            low, high = _from_influence(value, rows.weight * (terms - value) / rows.weight.sum(), tails)
+            low = max(metric.lower, low)
+    else:
+        assert metric.influence is not None
+        if metric.logit and value in (0, 1):
+            return None
+        centre = float(logit(value)) if metric.logit else value
+        low, high = _from_influence(centre, metric.influence(rows), tails)
+        if metric.logit:
+            low, high = float(expit(low)), float(expit(high))
+    return min(low, value), max(high, value)
 
 
 def _counts(rows: Outcomes, terms: Floats) -> tuple[tuple[float, float], tuple[float, float], float]:
@@ -171,8 +178,8 @@ def _counts(rows: Outcomes, terms: Floats) -> tuple[tuple[float, float], tuple[f
     return (len(parts[0]) / spread, len(parts[1]) / spread), (means[0] * spread, means[1] * spread), spread
 
 
-def _tails(rows: Outcomes, level: float, metric: Metric) -> Tails | str:
-    """Tails of the interval of a metric, or why there is none."""
+def _tails(rows: Outcomes, level: float, metric: Metric) -> Tails:
+    """Tails of the interval of a metric; raises where there is none."""
     (right, wrong), _, spread = _counts(rows, rows.correct)
     tail, k = (1 - level) / 2, min(wrong, right)
     if metric.share and np.ptp(rows.weight) == 0:
@@ -180,8 +187,8 @@ def _tails(rows: Outcomes, level: float, metric: Metric) -> Tails | str:
     uneven = _FEWEST_OF_TWO if metric.binary else _FEWEST_UNEVEN
     if k < (uneven if spread > 2 and not metric.share else _FEWEST):
         if metric.binary:
-            return f"too few rows of one class ({wrong:.3g} of class 0, {right:.3g} of class 1)"
-        return f"too few rows of the rare class ({wrong:.3g} wrong, {right:.3g} right)"
+            raise TooFewRows(f"too few rows of one class ({wrong:.3g} of class 0, {right:.3g} of class 1)")
+        raise TooFewRows(f"too few rows of the rare class ({wrong:.3g} wrong, {right:.3g} right)")
     if k > 10 * _FEWEST:
         return Tails(tail, tail)
 
@@ -195,11 +202,14 @@ def _tails(rows: Outcomes, level: float, metric: Metric) -> Tails | str:
     return Tails(max(_LEAST_TAIL, float(gammainc(k, brentq(excess, 1e-3, k)))), tail)
 
 
-def _too_few_for_bins(rows: Outcomes, norm: GapNorm, n_bins: int) -> bool:
-    n = effective_rows(rows.weight)
+def _check_rows_of_bins(rows: Outcomes, norm: GapNorm, n_bins: int) -> None:
+    n, positive = effective_rows(rows.weight), norm.of == "positive"
     if n < len(rows.weight) / 2:
-        return n < n_bins * (_UNEVEN_ROWS_OF_TWO if norm.of == "positive" else _UNEVEN_ROWS_OF_BIN)
-    return norm.of == "positive" and n < _ROWS_OF_BIN * n_bins
+        least = _UNEVEN_ROWS_OF_TWO if positive else _UNEVEN_ROWS_OF_BIN
+    else:
+        least = _ROWS_OF_BIN if positive else 0.0
+    if n < n_bins * least:
+        raise TooFewRows(f"too few rows for {n_bins} bins")
 
 
 def unskewed(t: float, skewness: float) -> float:
@@ -225,36 +235,32 @@ def _share(rows: Outcomes, terms: Floats, tails: Tails) -> tuple[float, float]:
     """Interval of the share of ones; of equal weights Wilson's, of others Clopper and Pearson's."""
     (ones, zeros), (of_one, of_zero), _ = _counts(rows, terms)
     if np.ptp(rows.weight) == 0:
-        ends = wilson(ones / (ones + zeros), ones + zeros, *(abs(ndtri(tail)) for tail in tails))
-        return float(ends[0]), float(ends[1])
+        n = ones + zeros
+        return float(wilson(ones / n, n, ndtri(tails.low))), float(wilson(ones / n, n, -ndtri(tails.high)))
     least = float(betaincinv(ones, zeros + 1, tails.low)) if ones else 0.0
     most = float(betaincinv(ones + 1, zeros, 1 - tails.high)) if zeros else 1.0
     low, high = (share * of_one / (share * of_one + (1 - share) * of_zero) for share in (least, most))
     return low, high
 
 
-def wilson(share: Floats | float, n: Floats | float, z_low: float, z_high: float) -> tuple[Floats, Floats]:
-    """Wilson's interval of shares of ``n`` rows, which need not be whole numbers (scipy's need)."""
-    ends = []
-    for z, side in ((z_low, -1), (z_high, 1)):
-        pull = z**2 / np.asarray(n, dtype=np.float64)
-        half = np.sqrt(pull * (share * (1 - share) + pull / 4))
-        ends.append(np.clip((share + pull / 2 + side * half) / (1 + pull), 0, 1))
-    return ends[0], ends[1]
+def wilson(share: Floats | float, n: Floats | float, z: float) -> Floats:
+    """An end of Wilson's interval of shares of ``n`` rows, the low one for ``z < 0``; scipy's needs whole numbers of rows."""
+    pull = z**2 / np.asarray(n, dtype=np.float64)
+    half = np.sqrt(pull * (share * (1 - share) + pull / 4))
+    return np.clip((share + pull / 2 + np.sign(z) * half) / (1 + pull), 0, 1)
 
 
-@dataclass
-class Moments:
-    """Of the sums in every unit: of weights, and of weighted gaps given these."""
+class Moments(NamedTuple):
+    """Of the sums in every unit: of weights, and of weighted gaps given these; variances and third moments."""
 
     weight: Floats
-    gap: Floats  # mean
-    weight_moments: tuple[Floats, Floats]  # variance and third moment
-    gap_moments: tuple[Floats, Floats]
+    gap: Floats
+    of_weight: tuple[Floats, Floats]
+    of_gap: tuple[Floats, Floats]
 
 
 class BinNoise:
-    """The distribution of a calibration error where the true gaps are ``t`` times those seen.
+    """The distribution of a calibration error where the true gaps are ``t`` times those observed.
 
     Units are bins, and groups of equal confidences that lie in several bins of equal mass, in proportion.
     """
@@ -269,13 +275,12 @@ class BinNoise:
         weight, gap = self._sum(self.w), self._sum(self.w * (self.c - self.a))
         self.seen = float(self._value(gap, weight))
         in_bins, mass = gap @ self.share, weight @ self.share
-        of_bin = np.divide(in_bins, mass, out=np.zeros_like(mass), where=mass > 0)
+        of_bin = _ratio(in_bins, mass)
         if norm.of == "positive":  # many bins of few rows, whose gaps are mostly noise
-            squares = self._sum(self.w**2)
-            n = np.divide(weight**2, squares, out=np.zeros_like(weight), where=squares > 0) @ self.share
+            n = _ratio(weight**2, self._sum(self.w**2)) @ self.share
             of_bin = of_bin * n / (n + _PRIOR_ROWS)
         gap = (self.share @ of_bin)[self.unit]
-        # A gap that a probability has no room for is in proportion to the room of the rows, so that their mean keeps it.
+        # A gap that exceeds what a probability can change is in proportion to what each row can, so that the mean keeps it.
         room = np.where(gap > 0, self.c, 1 - self.c)
         beyond = self._sum((np.abs(gap) > room).astype(np.float64))[self.unit] > 0
         mean_room = (self._sum(self.w * room) / weight)[self.unit]
@@ -290,7 +295,7 @@ class BinNoise:
         if np.ptp(self.w) == 0:
             return np.full(self.n, self.w[0] ** k)
         rows = self.a == outcome
-        total, count = (self._sum(v) for v in (np.where(rows, self.w**k, 0.0), rows.astype(np.float64)))
+        total, count = self._sum(np.where(rows, self.w**k, 0.0)), self._sum(rows.astype(np.float64))
         overall = (self.w[rows] ** k).mean() if rows.any() else (self.w**k).mean()
         return np.divide(total, count, out=np.full(self.n, overall), where=count > 0)
 
@@ -299,8 +304,7 @@ class BinNoise:
         gap, weight = gap @ self.share, weight @ self.share
         if self.norm == 1:
             return np.abs(gap).sum(axis=-1) / weight.sum(axis=-1)
-        square = np.divide(gap**2, weight, out=np.zeros_like(gap), where=weight > 0)
-        return np.sqrt(square.sum(axis=-1) / weight.sum(axis=-1))
+        return np.sqrt(_ratio(gap**2, weight).sum(axis=-1) / weight.sum(axis=-1))
 
     def moments(self, t: float) -> Moments:
         (right, right2, right3), (wrong, wrong2, wrong3) = self.powers
@@ -310,7 +314,7 @@ class BinNoise:
         of_right, of_wrong = self._sum(p), self._sum(1 - p)
         weight = right * of_right + wrong * of_wrong
         gap = self._sum(p * right[u] * (c - 1) + (1 - p) * wrong[u] * c)
-        centre = np.divide(gap, weight, out=np.zeros_like(gap), where=weight > 0)[u]
+        centre = _ratio(gap, weight)[u]
         second, third = (
             self._sum(p * r[u] * (c - 1 - centre) ** k + (1 - p) * w[u] * (c - centre) ** k)
             for k, r, w in ((2, right2, wrong2), (3, right3, wrong3))
@@ -320,12 +324,9 @@ class BinNoise:
 
     def draw(self, m: Moments, normals: Floats) -> Floats:
         """Errors (size,) from standard normal numbers (2, size, units), the same at every ``t``."""
-        weight = np.maximum(m.weight + _skewed(*m.weight_moments, normals[0]), 0)
-        filled = m.weight > 0
-        ratio, share = (
-            np.divide(x, m.weight, out=np.zeros_like(weight), where=filled) for x in (m.gap, weight)
-        )
-        return self._value(ratio * weight + np.sqrt(share) * _skewed(*m.gap_moments, normals[1]), weight)
+        weight = np.maximum(m.weight + _skewed(*m.of_weight, normals[0]), 0)
+        ratio, share = _ratio(m.gap, m.weight), _ratio(weight, m.weight)
+        return self._value(ratio * weight + np.sqrt(share) * _skewed(*m.of_gap, normals[1]), weight)
 
     def interval(self, size: int, tails: Tails, generator: np.random.Generator) -> tuple[float, float]:
         at = [self.moments(t) for t in _NODES]
@@ -345,11 +346,17 @@ class BinNoise:
         reach = np.sqrt(np.maximum(mean_square, 0)) + largest * np.sqrt(np.maximum(variance, 0))
         possible = np.append(reach >= self.seen, True)
         low = float(np.interp(np.append(_STEPS, 1.0)[possible.argmax()], _NODES, true))
-        second, third = at[-1].gap_moments
+        second, third = at[-1].of_gap
         skewness = float(np.sign(at[-1].gap) @ third / max(second.sum(), 1e-300) ** 1.5)
         z = float(ndtri((2 - _TOWARDS_ZERO) * tails.high))
         high = self.seen - unskewed(z, skewness) * float(spread[-1])
         return min(low, self.seen), min(high, 1.0)
+
+
+def _ratio(a: Floats, b: Floats) -> Floats:
+    """``a / b``, and 0 where ``b`` is 0."""
+    result: Floats = np.where(b > 0, a / np.where(b > 0, b, 1.0), 0.0)
+    return result
 
 
 def _skewed(variance: Floats, third: Floats, normal: Floats) -> Floats:
@@ -358,11 +365,11 @@ def _skewed(variance: Floats, third: Floats, normal: Floats) -> Floats:
     They follow shifted gamma distributions (Wilson and Hilferty's cubes).
     """
     sd = np.sqrt(np.maximum(variance, 0))
-    skewness = np.divide(third, sd**3, out=np.zeros_like(sd), where=sd > 0)
+    skewness = _ratio(third, sd**3)
     size = np.maximum(np.abs(skewness), 1e-3)  # two over the root of the shape
-    z = np.where(skewness < 0, -normal, normal)
-    cube = np.maximum(1 - size**2 / 36 + z * size / 6, 0) ** 3
-    return sd * np.where(skewness < 0, -1.0, 1.0) * (cube - 1) * 2 / size
+    sign = np.where(skewness < 0, -1.0, 1.0)
+    cube = np.maximum(1 - size**2 / 36 + sign * normal * size / 6, 0) ** 3
+    return sd * sign * (cube - 1) * 2 / size
 
 
 def _units(rows: Outcomes, bins: str, n_bins: int) -> tuple[Integers, Floats]:
@@ -379,7 +386,7 @@ def _units(rows: Outcomes, bins: str, n_bins: int) -> tuple[Integers, Floats]:
     crossing = np.flatnonzero(first < last)
     of_group = first.copy()
     of_group[crossing] = n_bins + np.arange(len(crossing))
-    start, stop = (np.minimum(np.maximum(mass[crossing + k][:, None], edges[:-1]), edges[1:]) for k in (0, 1))
+    start, stop = (np.clip(mass[crossing + k][:, None], edges[:-1], edges[1:]) for k in (0, 1))
     share = np.vstack([np.eye(n_bins), (stop - start) / (mass[crossing + 1] - mass[crossing])[:, None]])
     unit = np.empty(len(order), dtype=np.int64)
     unit[order] = of_group[group]

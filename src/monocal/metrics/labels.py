@@ -5,8 +5,8 @@ Of many labels: how good P(label) is, label by label and over all, and which lab
     macro   mean over labels: a rare label counts as much as a frequent one
     micro   over all entries (row, label) together
 
-A label is off beyond chance where its ECE is larger than what perfect calibration gives: labels drawn with the probabilities as
-they are, in the same bins. p-values are corrected for the number of labels (Benjamini and Hochberg).
+A label is off beyond chance where its ECE is larger than that of perfect calibration: labels drawn with these probabilities, in
+the same bins. p-values are corrected for the number of labels (Benjamini and Hochberg).
 
 Two sets of labels have the same frequencies, or a shift: Pearson's chi-squared of the 2 x m table of counts, with its usual
 distribution where every expected count is at least 5, else with that of tables of the same margins drawn at random.
@@ -33,6 +33,7 @@ _BINS = 15
 _LEAST = 1e-15  # a probability of zero for what happens costs this much and no more
 _LEVEL = 1e-3  # of the test of label frequencies
 _COLUMNS = ("rows", "positives", "mean", "nll", "brier", "ece", "floor", "p_value")
+_SCORES = ("nll", "brier", "ece")
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,7 @@ class LabelEvaluation:
     >>> rng = np.random.default_rng(0)
     >>> p = rng.uniform(size=(2000, 3))
     >>> y = rng.uniform(size=(2000, 3)) < p * [1.0, 1.0, 0.7]
-    >>> result = mc.metrics.evaluate_labels(p, y, names=["edema", "nodule", "fracture"])
-    >>> result.off
+    >>> mc.metrics.evaluate_labels(p, y, names=["edema", "nodule", "fracture"]).off
     ('fracture',)
     """
 
@@ -84,38 +84,40 @@ class LabelEvaluation:
     @property
     def macro(self) -> dict[str, float]:
         """NLL, Brier score and ECE, the mean over labels that are known in some row."""
-        return {name: float(np.nanmean(getattr(self, name))) for name in ("nll", "brier", "ece")}
+        return {name: float(np.nanmean(getattr(self, name))) for name in _SCORES}
 
     @property
     def off(self) -> tuple[str, ...]:
         """Labels that are off beyond chance, the largest ECE above its floor first."""
-        order = np.argsort(self.floor - self.ece, kind="stable")
-        return tuple(self.names[i] for i in order if self.p_value[i] <= 1 - self.level + 1e-12)
+        off = self.p_value <= 1 - self.level + 1e-12
+        return tuple(self.names[i] for i in self._worst_first if off[i])
+
+    @property
+    def _worst_first(self) -> list[int]:
+        order: list[int] = np.argsort(self.floor - self.ece, kind="stable").tolist()
+        return order
 
     @property
     def verdict(self) -> str:
         """One sentence: how many labels are off beyond chance, and the worst."""
         if not self.off:
             return f"None of {len(self.names)} labels is off beyond chance."
-        i, verb = self.names.index(self.off[0]), "is" if len(self.off) == 1 else "are"
+        i, are = self.names.index(self.off[0]), "is" if len(self.off) == 1 else "are"
         return (
-            f"{len(self.off)} of {len(self.names)} labels {verb} off beyond chance; the worst is {self.off[0]!r} "
+            f"{len(self.off)} of {len(self.names)} labels {are} off beyond chance; the worst is {self.off[0]!r} "
             f"(ECE {100 * self.ece[i]:.1f} %, {100 * self.floor[i]:.1f} % by chance; mean probability "
             f"{100 * self.mean[i]:.1f} %, share {100 * self.positives[i] / self.rows[i]:.1f} %)."
         )
 
     def __str__(self) -> str:
         width = max(5, *(len(name) for name in self.names))
-        lines = [
-            self.verdict,
-            "",
-            f"{'label':<{width}}{'rows':>9}{'positive':>9}{'mean %':>8}{'NLL':>9}{'ECE %':>7}{'floor':>7}",
-        ]
-        for i in np.argsort(self.floor - self.ece, kind="stable"):
-            star = "*" if self.names[i] in self.off else ""
+        head = f"{'label':<{width}}{'rows':>9}{'positive':>9}{'mean %':>8}{'NLL':>9}{'ECE %':>7}{'floor':>7}"
+        lines = [self.verdict, "", head]
+        off = self.off
+        for i in self._worst_first:
             lines.append(
-                f"{self.names[i]:<{width}}{self.rows[i]:>9,}{self.positives[i]:>9,}{100 * self.mean[i]:>8.2f}"
-                f"{self.nll[i]:>9.4f}{100 * self.ece[i]:>7.2f}{100 * self.floor[i]:>7.2f}{star}"
+                f"{self.names[i]:<{width}}{self.rows[i]:>9,}{self.positives[i]:>9,}{100 * self.mean[i]:>8.2f}{self.nll[i]:>9.4f}"
+                f"{100 * self.ece[i]:>7.2f}{100 * self.floor[i]:>7.2f}{'*' if self.names[i] in off else ''}"
             )
         for name, values in (("macro", self.macro), ("micro", self.micro)):
             lines.append(f"{name:<{width}}{'':>26}{values['nll']:>9.4f}{100 * values['ece']:>7.2f}")
@@ -151,9 +153,8 @@ def evaluate_labels(
         Names of the labels; those of the columns of ``probs`` where it is a frame.
     level : float
         One minus the share of false alarms among the labels called off.
-    n_draws : int
-        Draws from perfect calibration.
-    random_state : int
+    n_draws, random_state : int
+        Of the draws from perfect calibration.
 
     Examples
     --------
@@ -177,31 +178,28 @@ def evaluate_labels(
         raise InputError(f"names: expected {p.shape[1]}, one for each label, but got {len(columns)}.")
     rng = np.random.default_rng(random_state)
     rows = [_of_label(p[present[:, i], i], y[present[:, i], i], n_draws, rng) for i in range(p.shape[1])]
-    table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    table = {name: np.array([row[name] for row in rows]) for name in _COLUMNS}
     tested = ~np.isnan(table["p_value"])
     if tested.any():
         table["p_value"][tested] = false_discovery_control(table["p_value"][tested])
     micro = _of_label(p[present], y[present], 1, rng)
-    return LabelEvaluation(
-        tuple(map(str, columns)),
-        **table,
-        micro={name: float(micro[name]) for name in ("nll", "brier", "ece")},
-        level=level,
-    )
+    scores = {name: float(micro[name]) for name in _SCORES}
+    return LabelEvaluation(tuple(map(str, columns)), **table, micro=scores, level=level)
 
 
 def _of_label(p: np.ndarray, y: np.ndarray, n_draws: int, rng: np.random.Generator) -> dict[str, Any]:
     """The numbers of one label, or of all entries."""
     n = len(p)
-    counts = {"rows": n, "positives": int(y.sum())}
     if not n:
-        return counts | dict.fromkeys(_COLUMNS[2:], np.nan)
+        return {"rows": 0, "positives": 0, **dict.fromkeys(_COLUMNS[2:], np.nan)}
     cell = np.empty(n, dtype=np.int64)
     for k, rows in enumerate(np.array_split(np.argsort(p, kind="stable"), min(_BINS, n))):
         cell[rows] = k
     ece, chance = ece_by_chance(p, y, np.ones(n), cell, n_draws, rng)
     q = np.clip(np.where(y == 1, p, 1.0 - p), _LEAST, 1.0)
-    return counts | {
+    return {
+        "rows": n,
+        "positives": int(y.sum()),
         "mean": float(p.mean()),
         "nll": float(-np.log(q).mean()),
         "brier": float(((p - y) ** 2).mean()),
@@ -248,11 +246,11 @@ class LabelShiftTest:
         if not self.shifted:
             return f"No label shift that could be measured between calibration and test rows ({p})."
         name = f"class {self.most}" if class_names is None else class_names[self.most]
-        most = f"{percent(self.calibration[self.most])} there and {percent(self.test[self.most])} here"
         return (
             f"The class frequencies of calibration and test rows differ, for {100 * self.distance:.0f} % of the labels ({p}; "
-            f"most for {name}, {most}), and what was learnt of them does not carry over: wrap the calibrator as "
-            "LabelShift(calibrator, prior=...), or let LabelShift.adapt estimate the frequencies from rows without labels."
+            f"most for {name}, {percent(self.calibration[self.most])} there and {percent(self.test[self.most])} here), and what "
+            "was learnt of them does not carry over: wrap the calibrator as LabelShift(calibrator, prior=...), or let "
+            "LabelShift.adapt estimate the frequencies from rows without labels."
         )
 
     @property
@@ -275,7 +273,7 @@ def label_shift_test(
     calibration, test : array-like of shape (n,)
         Labels, 0..m-1.
     n_classes : int, optional
-        By default as many as the labels show.
+        By default one more than the largest label.
     seed : int
         Of the permutations, where counts are small.
 
@@ -297,16 +295,11 @@ def label_shift_test(
 def label_shift_of_counts(calibration: np.ndarray, test: np.ndarray, seed: int = 0) -> LabelShiftTest:
     """The same from the counts (m,) of each class."""
     counts = np.stack([calibration, test])
-    frequencies = counts / counts.sum(axis=1, keepdims=True)
+    before, after = counts / counts.sum(axis=1, keepdims=True)
     statistic, p_value = chi_squared(counts[:, counts.any(axis=0)], seed)
-    return LabelShiftTest(
-        statistic=statistic,
-        p_value=p_value,
-        distance=float(np.abs(frequencies[0] - frequencies[1]).sum() / 2),
-        shifted=p_value < _LEVEL,
-        calibration=tuple(frequencies[0].tolist()),
-        test=tuple(frequencies[1].tolist()),
-    )
+    distance = float(np.abs(before - after).sum() / 2)
+    frequencies = tuple(before.tolist()), tuple(after.tolist())
+    return LabelShiftTest(statistic, p_value, distance, p_value < _LEVEL, *frequencies)
 
 
 def _whole_labels(labels: Any, name: str) -> np.ndarray:

@@ -1,22 +1,20 @@
 """What a calibrator did to the order of the classes, pair by pair, and where the order itself is the obstacle.
 
-For classes i, j of a row: *inverted* if ``before_i < before_j`` and ``after_i > after_j``; a tie is
-*broken* if it was equal before only, *made* if it is equal after only. Sort a row by (before, after):
-inverted pairs are then the inversions of the ``after`` sequence, counted bit by bit in O(m log m) (all rows
-of a block at once), and ties are runs of equal neighbours.
+For classes i, j of a row: *inverted* if ``before_i < before_j`` and ``after_i > after_j``; a tie is *broken* if it was equal
+before only, *made* if it is equal after only. Sort a row by (before, after): inverted pairs are then the inversions of the
+``after`` sequence, counted bit by bit in O(m log m) (all rows of a block at once), and ties are runs of equal neighbours.
 
-Obstacles: a map that keeps the order gives the predicted class at least the probability of every other class, in
-every row. If among rows that predict ``j`` another class is the label more often than ``j``, those probabilities
-cannot be right on average, whatever the map. Three such counts are tested (of the rows where one of the two is the
-label, is it the other in more than half?):
+Obstacles: a map that keeps the order gives the predicted class at least the probability of every other class, in every row. If
+among rows that predict ``j`` another class is the label more often than ``j``, those probabilities cannot be right on average.
+Three such counts are tested (of the rows where one of the two is the label, is it the other in more than half?):
 
     all rows that predict ``j``, against the class that is their label most often, corrected for those it was chosen from;
     their least confident 1/8, 1/4, 1/2 and all, against the class that each row ranks second;
     rows where shifted log-probabilities name another class, against that class. Shifts b give each class its frequency, by steps
     ``b_j += log(labels_j / sum_i p_ij(b))``; half of the rows are judged by the shifts of the other half.
 
-A bias for a class shows in the second, a bias against one in the third: it reverses the order where the margin is smaller
-than the bias. P-values are corrected for all of these, and for the number of predicted classes.
+A bias for a class shows in the second, a bias against one in the third: it reverses the order where the margin is smaller than
+the bias. P-values are corrected for all of these, and for the number of predicted classes.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from ..calibrators.fit_checks import SHARES, least_confident, second_by_chance
 from ..errors import InputError
 from ..inputs.layout import Flat, Layout
 from ..inputs.validation import check_choice, check_logits, check_some_weight
-from .outcomes import Integers, Outcomes, bin_totals, check_probability_block, passed_over, read_scores
+from .outcomes import Integers, Outcomes, bin_totals, check_probability_block, read_scores, without_ignored
 from .units import quoted
 
 _BLOCK_ENTRIES = 1 << 19
@@ -50,10 +48,8 @@ class OrderCounts:
 
     Attributes
     ----------
-    rows : int
-        Rows examined.
-    rows_inverted, top1_changed : int
-        Rows with at least one inverted pair; rows whose first largest class is another one.
+    rows, rows_inverted, top1_changed : int
+        Rows; those with at least one inverted pair; those whose first largest class is another one.
     inverted_pairs, ties_broken, ties_made : int
         Pairs of classes, over all rows.
 
@@ -74,12 +70,12 @@ class OrderCounts:
     @property
     def share_inverted(self) -> float:
         """Share of rows with an inversion; 0 when there are no rows."""
-        return self.rows_inverted / self.rows if self.rows else 0.0
+        return self.rows_inverted / max(1, self.rows)
 
     @property
     def share_top1_changed(self) -> float:
         """Share of rows whose top class changed; 0 when there are no rows."""
-        return self.top1_changed / self.rows if self.rows else 0.0
+        return self.top1_changed / max(1, self.rows)
 
     def to_dict(self) -> dict[str, float]:
         """Plain numbers, ready for JSON."""
@@ -121,13 +117,12 @@ class OrderAudit:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for JSON."""
-        parts = {name: part.to_dict() for name, part in (("all", self.all), ("uncertain", self.uncertain))}
+        parts = {"all": self.all.to_dict(), "uncertain": self.uncertain.to_dict()}
         return {**parts, "uncertain_below": self.uncertain_below, "preserved": self.preserved}
 
     def __repr__(self) -> str:
-        kept = "kept" if self.preserved else "not kept"
         return (
-            f"Order {kept}\n  all        {self.all}\n"
+            f"Order {'kept' if self.preserved else 'not kept'}\n  all        {self.all}\n"
             f"  uncertain  {self.uncertain} (top confidence below {self.uncertain_below})"
         )
 
@@ -149,7 +144,7 @@ def order_audit(
     before, after : (n, m) arrays
         Scores of the same rows and classes.
     input : {"probabilities", "logits"}
-        What both are. Logits see what probabilities lose: softmax rounds far-apart logits to equal zeros.
+        What both are. Logits keep what probabilities lose: softmax rounds far-apart logits to equal zeros.
     uncertain_below : float
         Rows whose top confidence before is below this are also reported apart.
     class_axis : int
@@ -180,11 +175,11 @@ def order_audit(
     n, m = old.shape
     counted = _counted(one, labels, layout)
     counts = np.zeros((3, n), dtype=np.int64)
-    top_changed, uncertain = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+    top_changed, uncertain = np.zeros((2, n), dtype=bool)
     step = max(1, _BLOCK_ENTRIES // m)
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
-        was, now = (passed_over(x[rows], ~counted[rows]) for x in (old, new))
+        was, now = (without_ignored(x[rows], ~counted[rows]) for x in (old, new))
         for block, eps, name in ((was, old_eps, "before"), (now, new_eps, "after")):
             if input == "probabilities":
                 check_probability_block(block, eps, name, start)
@@ -197,27 +192,23 @@ def order_audit(
 
     def part(mask: NDArray[np.bool_]) -> OrderCounts:
         rows_inverted, top1 = np.count_nonzero(counts[0, mask]), np.count_nonzero(top_changed[mask])
-        numbers = (np.count_nonzero(mask), rows_inverted, *counts[:, mask].sum(axis=1), top1)
-        return OrderCounts(*map(int, numbers))
+        return OrderCounts(*map(int, (mask.sum(), rows_inverted, *counts[:, mask].sum(axis=1), top1)))
 
     return OrderAudit(part(counted), part(uncertain & counted), uncertain_below)
 
 
 def _counted(before: Flat, labels: Any, layout: Layout) -> NDArray[np.bool_]:
     """Which rows count."""
+    n = len(before.rows)
     if (labels is None) != (layout.ignore_index is None):
-        raise InputError(
-            "labels and ignore_index go together: give both, or leave both out to look at all rows."
-        )
+        raise InputError("labels and ignore_index go together: give both, or neither to examine all rows.")
     if labels is None:
-        return np.ones(len(before.rows), dtype=bool)
-    counted = to_numpy(before.column(labels, "labels", "before")) != layout.ignore_index
-    if counted.shape != (len(before.rows),):
-        raise InputError(
-            f"labels: expected one for each of the {len(before.rows)} rows, got {counted.shape}."
-        )
+        return np.ones(n, dtype=bool)
+    counted = np.asarray(to_numpy(before.column(labels, "labels", "before")) != layout.ignore_index)
+    if counted.shape != (n,):
+        raise InputError(f"labels: expected one for each of the {n} rows, got {counted.shape}.")
     check_some_weight(bool(counted.any()), layout.ignore_index)
-    return np.asarray(counted)
+    return counted
 
 
 def _count_pairs(before: NDArray[Any], after: NDArray[Any]) -> Integers:
@@ -319,19 +310,17 @@ class Obstacle:
 
     def __str__(self) -> str:
         when, more = quoted(self.predicted), quoted(self.truth)
+        share, accuracy = f"{100 * self.truth_share:.0f} %", f"{100 * self.accuracy:.0f} %"
+        end = f"no map that keeps the order can correct that; see {self.remedy}."
         if self.rarely:
             return (
-                f"{more} is predicted too rarely: there are {self.rows:,} rows (most predict {when}) of which it is the truth of "
-                f"{100 * self.truth_share:.0f} % and the predicted class of {100 * self.accuracy:.0f} %: no map that keeps the "
-                f"order can correct that; see {self.remedy}."
+                f"{more} is predicted too rarely: in {self.rows:,} rows (most predict {when}) it is the truth of {share}, and "
+                f"the predicted class of {accuracy}; {end}"
             )
         if self.at_most < 1:
             when += f" with a confidence of at most {100 * self.at_most:.0f} %"
             more = f"the class it ranks second, mostly {more},"
-        return (
-            f"When it says {when} it is right {100 * self.accuracy:.0f} % of the time and {more} is the truth "
-            f"more often ({100 * self.truth_share:.0f} %): no map that keeps the order can correct that; see {self.remedy}."
-        )
+        return f"When it says {when} it is right {accuracy} of the time and {more} is the truth more often ({share}): {end}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -340,50 +329,57 @@ class Obstacle:
 
 def find_obstacles(rows: Outcomes, names: Sequence[str], alpha: float) -> tuple[Obstacle, ...]:
     """Predicted classes for which another class is the truth more often, beyond chance; those with most rows first."""
-    m = rows.n_classes
-    # Pairs that occur, not all m^2: a vocabulary may have 10^5 classes.
-    pairs, place = np.unique(rows.predicted * m + rows.labels, return_inverse=True)
-    share = bin_totals(place.reshape(-1), rows.weight, len(pairs))
-    predicted, label = pairs // m, pairs % m
-    hit = predicted == label
-    right, largest, rival = np.zeros(m), np.zeros(m), np.full(m, -1)
-    right[predicted[hit]] = share[hit]
-    missed = np.flatnonzero(~hit)
-    missed = missed[np.argsort(share[missed], kind="stable")]  # the largest is written last
-    rival[predicted[missed]], largest[predicted[missed]] = label[missed], share[missed]
-    weight, square = (bin_totals(rows.predicted, w, m) for w in (rows.weight, rows.weight**2))
+    m, weight = rows.n_classes, rows.weight
+    right, largest, rival = _label_counts(rows)
     count = np.bincount(rows.predicted, minlength=m)
     classes = np.flatnonzero(count)
+    total, square = (bin_totals(rows.predicted, w, m) for w in (weight, weight**2))
     # Unequal weights tell as much as fewer equal ones.
-    scale = weight[classes] / square[classes]
+    scale = total[classes] / square[classes]
     tail = second_by_chance(right[classes], largest[classes], scale, 0.5)
     whole = np.where(largest[classes] > right[classes], np.minimum(1.0, (m - 1) * tail), 1.0)
     first, second = (rows.label_rank == rank for rank in (0, 1))
-    lows = least_confident(rows.predicted, rows.confidence, first, second, rows.weight, rows.weight**2, m)
+    lows = least_confident(rows.predicted, rows.confidence, first, second, weight, weight**2, m)
     tails = lows.tails(0.5)[:, classes]
     p = np.minimum(1.0, 2.0 * np.minimum(whole, len(SHARES) * tails.min(axis=0)))
-    remedy = "BinaryMCCT" if m == 2 else "StructuredMCCT"
     p = np.minimum(1.0, 2.0 * false_discovery_control(p))
+    remedy = "BinaryMCCT" if m == 2 else "StructuredMCCT"
     obstacles = []
     for i in np.flatnonzero(p <= alpha):
         j = int(classes[i])
         if 2.0 * whole[i] <= alpha:
-            shares = float(right[j] / weight[j]), float(largest[j] / weight[j])
+            shares = float(right[j] / total[j]), float(largest[j] / total[j])
             truth, n_rows, at_most = int(rival[j]), int(count[j]), 1.0
         else:
             low = int(np.argmin(tails[:, i])), j
             of_second = lows.members[low[0]] & (rows.predicted == j) & second
-            truth = int(np.argmax(np.bincount(rows.labels[of_second], rows.weight[of_second])))
+            truth = int(np.argmax(np.bincount(rows.labels[of_second], weight[of_second])))
             shares = float(lows.first[low] / lows.total[low]), float(lows.second[low] / lows.total[low])
             n_rows, at_most = int(lows.rows[low]), min(float(lows.highest[low]), 1.0)
         obstacles.append(Obstacle(names[j], names[truth], n_rows, *shares, float(p[i]), at_most, remedy))
-    rare = _named_too_rarely(rows, names, alpha, remedy)
+    rare = _predicted_too_rarely(rows, names, alpha, remedy)
     if rare and rare.predicted not in {one.predicted for one in obstacles}:
         obstacles.append(rare)
     return tuple(sorted(obstacles, key=lambda one: -one.rows))
 
 
-def _named_too_rarely(rows: Outcomes, names: Sequence[str], alpha: float, remedy: str) -> Obstacle | None:
+def _label_counts(rows: Outcomes) -> tuple[Any, Any, Any]:
+    """Of the rows that predict each class (m,): weight of those that are right, of the most frequent other label, and which."""
+    m = rows.n_classes
+    # Pairs that occur, not all m^2: a vocabulary may have 10^5 classes.
+    pairs, place = np.unique(rows.predicted * m + rows.labels, return_inverse=True)
+    share = bin_totals(place.reshape(-1), rows.weight, len(pairs))
+    predicted, label = pairs // m, pairs % m
+    right, largest, rival = np.zeros(m), np.zeros(m), np.full(m, -1)
+    hit = predicted == label
+    right[predicted[hit]] = share[hit]
+    missed = np.flatnonzero(~hit)
+    missed = missed[np.argsort(share[missed], kind="stable")]  # the largest is written last
+    rival[predicted[missed]], largest[predicted[missed]] = label[missed], share[missed]
+    return right, largest, rival
+
+
+def _predicted_too_rarely(rows: Outcomes, names: Sequence[str], alpha: float, remedy: str) -> Obstacle | None:
     """The class that gains most where shifted log-probabilities name another class."""
     m = rows.n_classes
     step = -(-len(rows.labels) * m // _SHIFTED_ENTRIES)
@@ -394,9 +390,9 @@ def _named_too_rarely(rows: Outcomes, names: Sequence[str], alpha: float, remedy
     y, top, w = rows.labels[part], rows.predicted[part], rows.weight[part]
     first, shifted = np.arange(len(y)) % 2 == 0, np.empty_like(y)
     for half in (first, ~first):
-        shift, seen = np.zeros(m), np.bincount(y[half], w[half], m) + 0.5
+        shift, observed = np.zeros(m), np.bincount(y[half], w[half], m) + 0.5
         for _ in range(_SHIFTS):
-            shift += np.log(seen / (w[half] @ softmax(x[half] + shift, axis=1) + 0.5))
+            shift += np.log(observed / (w[half] @ softmax(x[half] + shift, axis=1) + 0.5))
         shifted[~half] = (x[~half] + shift).argmax(axis=1)
     moved = shifted != top
     gain = np.where(moved, w * ((shifted == y) * 1.0 - (top == y)), 0.0)
@@ -407,5 +403,4 @@ def _named_too_rarely(rows: Outcomes, names: Sequence[str], alpha: float, remedy
     here = moved & (shifted == j)
     accuracy, share = (float(np.average(c[here] == y[here], weights=w[here])) for c in (top, shifted))
     mostly = names[int(np.argmax(np.bincount(top[here])))]
-    n_rows = int(np.count_nonzero(here)) * step
-    return Obstacle(mostly, names[j], n_rows, accuracy, share, p_value, remedy=remedy, rarely=True)
+    return Obstacle(mostly, names[j], int(here.sum()) * step, accuracy, share, p_value, 1.0, remedy, True)

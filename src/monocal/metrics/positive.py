@@ -20,6 +20,8 @@ DeLong, DeLong & Clarke-Pearson, Comparing the areas under two or more correlate
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.special import expit, logit
@@ -43,8 +45,7 @@ def check_two_classes(n_classes: int, name: str = "positive_ece") -> None:
 
 
 def _log_odds(rows: Outcomes) -> Floats:
-    x: Floats = logit(np.clip(rows.confidence, _LEAST, 1 - _LEAST))
-    return x
+    return np.asarray(logit(np.clip(rows.confidence, _LEAST, 1 - _LEAST)))
 
 
 def _both_classes(rows: Outcomes) -> bool:
@@ -79,7 +80,7 @@ def auc_influence(rows: Outcomes) -> Floats:
 def _logistic(
     X: Floats, rows: Outcomes, offset: Floats | float, ridge: float = 0.0
 ) -> tuple[Floats, Floats, Floats]:
-    """Coefficients of a logistic regression of the outcomes, inverse Hessian, and fitted probabilities: Newton's method."""
+    """Logistic regression of the outcomes by Newton's method: coefficients, inverse Hessian, fitted probabilities."""
     beta, w, y = np.zeros(X.shape[1]), rows.weight, rows.correct
     penalty = ridge * np.eye(X.shape[1])
 
@@ -123,9 +124,8 @@ def calibration_intercept(rows: Outcomes) -> tuple[float, Floats]:
 
 def _last_coefficient(X: Floats, rows: Outcomes, offset: Floats | float) -> tuple[float, Floats]:
     beta, inverse, mean = _logistic(X, rows, offset)
-    leverage = (
-        rows.weight * mean * (1 - mean) * ((X @ inverse) * X).sum(axis=1)
-    )  # by how much a row fits itself
+    # By how much a row fits itself.
+    leverage = rows.weight * mean * (1 - mean) * ((X @ inverse) * X).sum(axis=1)
     influence = (rows.weight * (rows.correct - mean) / (1 - leverage))[:, None] * X @ inverse
     return float(beta[-1]), influence[:, -1]
 
@@ -152,9 +152,10 @@ def _spline(x: Floats, weight: Floats) -> Floats:
 
 def gap_quantile(rows: Outcomes, gaps: Floats, share: float) -> float:
     """Quantile of the gaps by weight."""
-    if np.ptp(rows.weight) == 0:
-        return float(np.quantile(gaps, share))
-    return float(np.quantile(gaps, share, weights=rows.weight, method="inverted_cdf"))
+    how: dict[str, Any] = (
+        {} if np.ptp(rows.weight) == 0 else {"weights": rows.weight, "method": "inverted_cdf"}
+    )
+    return float(np.quantile(gaps, share, **how))
 
 
 def corp_parts(rows: Outcomes) -> tuple[float, float, float]:

@@ -94,18 +94,14 @@ class ReviewRule:
         return self.n_wrong / self.n_automated if self.n_automated else math.nan
 
     def __str__(self) -> str:
-        lines = [self._sentence()]
-        lines += [f"{name}: {rule._sentence()}" for name, rule in self.groups.items()]
-        return "\n".join(lines)
+        return "\n".join([self._sentence(), *(f"{name}: {rule}" for name, rule in self.groups.items())])
 
     def _sentence(self) -> str:
         if not self.n_automated:
             return self.reason
-        above = f"Answers with a confidence above {self.threshold:.4g}"
-        which = above if self.threshold > -math.inf else "All answers"
         text = (
-            f"{which} may go out without review: {100 * self.automated:.1f} % of {self.n:,} rows, {100 * self.error:.1f} % of "
-            "these are wrong here"
+            f"Answers with a confidence above {self.threshold:.4g} may go out without review: {100 * self.automated:.1f} % of "
+            f"{self.n:,} rows, {100 * self.error:.1f} % of these are wrong here"
         )
         if self.max_error is None or self.confidence is None:
             return f"{text}; the mean cost is {self.cost:.4g} per row, the lowest of all thresholds."
@@ -153,11 +149,8 @@ def review_rule(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import monocal as mc
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.uniform(0.5, 1, 100)
-    >>> rule = mc.metrics.review_rule(p, rng.random(100) < p, max_error=0.02)
+    >>> rule = mc.metrics.review_rule([0.9, 0.8, 0.7] * 30, [1, 1, 0] * 30, max_error=0.02)
     >>> rule.threshold, rule.reason[:70]
     (inf, 'No threshold can promise at most 2 % wrong answers with 95 % confidenc')
     """
@@ -178,9 +171,8 @@ def review_rule(
 
     if groups is None:
         return rule(slice(None))
-    grouping = read_groups(groups, len(wrong))
-    by_group = {name: rule(grouping.number == i) for i, name in enumerate(grouping.names)}
-    return replace(rule(slice(None)), groups=by_group)
+    number, names = read_groups(groups, len(wrong))
+    return replace(rule(slice(None)), groups={name: rule(number == i) for i, name in enumerate(names)})
 
 
 def _answers(probs: Any, labels: Any) -> tuple[np.ndarray, Floats]:
@@ -192,10 +184,11 @@ def _answers(probs: Any, labels: Any) -> tuple[np.ndarray, Floats]:
     right = np.asarray(labels).ravel()
     if values.shape != right.shape or not len(values):
         raise InputError(f"probs has {len(values)} rows and labels {len(right)}: give one label for each.")
-    if not ((values >= 0) & (values <= 1)).all():
-        row = int(np.argmin((values >= 0) & (values <= 1)))
+    beyond = np.flatnonzero(~((values >= 0) & (values <= 1)))
+    if len(beyond):
         raise InputError(
-            f"probs: a confidence must be between 0 and 1, but that of row {row} is {values[row]:g}. Divide percentages by 100."
+            f"probs: a confidence must be between 0 and 1, but that of row {beyond[0]} is {values[beyond[0]]:g}. Divide "
+            "percentages by 100."
         )
     if not np.isin(right, (0, 1)).all():
         raise InputError(
@@ -204,13 +197,20 @@ def _answers(probs: Any, labels: Any) -> tuple[np.ndarray, Floats]:
     return right == 0, values
 
 
-def _rule(confidences: Floats, wrong: np.ndarray, threshold: float, **rest: Any) -> ReviewRule:
+def _rule(
+    confidences: Floats,
+    wrong: np.ndarray,
+    threshold: float,
+    reason: str,
+    max_error: float | None = None,
+    confidence: float | None = None,
+    cost: float | None = None,
+) -> ReviewRule:
     out = confidences > threshold
     k, e = int(out.sum()), int(wrong[out].sum())
-    level = rest.get("confidence") or 0.95
-    upper = math.nan if k == 0 else 1.0 if e == k else float(beta.ppf(level, e + 1, k - e))
-    terms = {"max_error": None, "confidence": None, "cost": None, "reason": ""} | rest
-    return ReviewRule(threshold, len(wrong), k, e, upper, curve=_curve(confidences, wrong), **terms)
+    upper = math.nan if k == 0 else 1.0 if e == k else float(beta.ppf(confidence or 0.95, e + 1, k - e))
+    curve = _curve(confidences, wrong)
+    return ReviewRule(threshold, len(wrong), k, e, upper, max_error, confidence, cost, reason, curve)
 
 
 def _curve(confidences: Floats, wrong: np.ndarray) -> RiskCoverage:
@@ -221,7 +221,6 @@ def _curve(confidences: Floats, wrong: np.ndarray) -> RiskCoverage:
 
 def _safe(confidences: Floats, wrong: np.ndarray, max_error: float, confidence: float) -> ReviewRule:
     """The lowest threshold that the fallback procedure shows to be safe."""
-    terms = {"max_error": max_error, "confidence": confidence}
     level = 1 - confidence
     # Rows without a mistake that a test needs, alone and as the first of several.
     alone, least = (math.ceil(math.log(own) / math.log1p(-max_error)) for own in (level, level / 2))
@@ -236,14 +235,14 @@ def _safe(confidences: Floats, wrong: np.ndarray, max_error: float, confidence: 
             best = float(threshold)
         else:
             spare = 0.0
-    why = (
-        f"it takes {alone:,} rows without a mistake, and there are {len(wrong):,}."
-        if len(wrong) < alone
-        else "even the most confident answers are wrong too often, or too few rows show the contrary."
-    )
-    promise = f"at most {100 * max_error:g} % wrong answers with {100 * confidence:g} % confidence"
-    reason = "" if best < math.inf else f"No threshold can promise {promise}: {why}"
-    return _rule(confidences, wrong, best, reason=reason, **terms)
+    reason = ""
+    if best == math.inf:
+        why = "even the most confident answers are wrong too often, or too few rows show the contrary."
+        if len(wrong) < alone:
+            why = f"it takes {alone:,} rows without a mistake, and there are {len(wrong):,}."
+        promise = f"at most {100 * max_error:g} % wrong answers with {100 * confidence:g} % confidence"
+        reason = f"No threshold can promise {promise}: {why}"
+    return _rule(confidences, wrong, best, reason, max_error, confidence)
 
 
 def _thresholds(confidences: Floats, least: int) -> Floats:
@@ -265,4 +264,4 @@ def _cheapest(confidences: Floats, wrong: np.ndarray, cost_error: float, cost_re
     below = np.append(curve.threshold, -math.inf)
     threshold = float(below[best]) if best else math.inf
     reason = "" if best else "Reviewing every answer is the cheapest on these rows."
-    return _rule(confidences, wrong, threshold, cost=float(costs[best]), reason=reason)
+    return _rule(confidences, wrong, threshold, reason, cost=float(costs[best]))

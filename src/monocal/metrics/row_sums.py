@@ -20,7 +20,7 @@ import numpy as np
 from scipy.fft import dct, idct
 from scipy.optimize import brentq
 from scipy.signal import fftconvolve
-from scipy.special import erf
+from scipy.stats import foldnorm
 
 from ..edges import equal_mass_edges
 from ..errors import InputError
@@ -72,12 +72,10 @@ class BinSums:
         if not isinstance(other, BinSums):
             return NotImplemented
         if self.weight.shape != other.weight.shape or not np.array_equal(self.edges, other.edges):
-            raise InputError(
-                f"BinSums: only sums over the same bins and classes add, got shapes {self.weight.shape} and "
-                f"{other.weight.shape}, or other edges: build both with the same n_bins and n_classes"
-            )
-        pairs = zip(astuple(self)[1:], astuple(other)[1:], strict=True)
-        return BinSums(self.edges, *(one + two for one, two in pairs))
+            raise InputError("BinSums: only sums over the same bins and classes add: use the same n_bins.")
+        return BinSums(
+            self.edges, *(a + b for a, b in zip(astuple(self)[1:], astuple(other)[1:], strict=True))
+        )
 
     @property
     def mean_confidence(self) -> Floats:
@@ -113,9 +111,12 @@ class BinSums:
             inflation = np.divide(self.weight_squared, free, out=np.zeros_like(free), where=has_variance)
             square = np.where(has_variance, self.gap**2 - spread * inflation, 0.0)
             return np.sqrt(np.clip((self._share * square).sum(axis=-1), 0, None))
-        filled = self.weight > 0
-        per_row = np.divide(self.weight_squared, self.weight**2, out=np.zeros_like(spread), where=filled)
-        expected = _folded_normal_mean(self.gap, np.sqrt(spread * per_row))
+        per_row = np.divide(
+            self.weight_squared, self.weight**2, out=np.zeros_like(spread), where=self.weight > 0
+        )
+        sd = np.sqrt(spread * per_row)
+        ratio = np.divide(self.gap, sd, out=np.zeros_like(sd), where=sd > 0)
+        expected = np.where(sd > 0, foldnorm.mean(ratio, scale=np.where(sd > 0, sd, 1.0)), self.gap)
         return np.clip((self._share * (2 * self.gap - expected)).sum(axis=-1), 0, None)
 
     @property
@@ -126,22 +127,11 @@ class BinSums:
         return np.divide(sums, self.weight, out=np.full_like(sums, np.nan), where=self.weight > 0)
 
 
-def _folded_normal_mean(centre: Floats, sd: Floats) -> Floats:
-    """``E|X|`` of ``X ~ N(centre, sd^2)``."""
-    ratio = np.divide(centre, np.sqrt(2) * sd, out=np.full_like(centre, np.inf), where=sd > 0)
-    return np.where(sd > 0, sd * np.sqrt(2 / np.pi) * np.exp(-(ratio**2)) + centre * erf(ratio), centre)
-
-
 def stack_in_cells(rows: Outcomes, cell: Integers, shape: tuple[int, ...]) -> Floats:
     """The four sums of `BinSums` of the confidence in numbered cells, (4, *shape)."""
-    w = rows.weight
+    w, n_cells = rows.weight, int(np.prod(shape))
     values = (w, w * w, w * rows.confidence, w * rows.correct)
-    return np.stack([bin_totals(cell, one, int(np.prod(shape))).reshape(shape) for one in values])
-
-
-def group_stack(rows: Outcomes, group: Integers, n_groups: int, n_bins: int = GROUP_BINS) -> Floats:
-    """Of the confidence in every group, (4, n_groups, n_bins)."""
-    return stack_in_cells(rows, cell_of(rows, group, n_bins), (n_groups, n_bins))
+    return np.stack([bin_totals(cell, one, n_cells).reshape(shape) for one in values])
 
 
 def cell_of(rows: Outcomes, group: Integers, n_bins: int) -> Integers:
@@ -149,18 +139,9 @@ def cell_of(rows: Outcomes, group: Integers, n_bins: int) -> Integers:
     return group * n_bins + bin_index(rows.confidence, equal_width_edges(n_bins))
 
 
-def classwise_stack(rows: Outcomes) -> Floats:
-    """Of every class, (4, m, K): entries above the first bin are summed, the first is what is left."""
-    assert rows.entries is not None
-    m, n_bins, entries, weight = rows.n_classes, rows.n_bins, rows.entries, rows.weight
-    cell, of_entry = entries.cls * n_bins + entries.bin, weight[entries.row]
-    values = (of_entry, of_entry**2, of_entry * entries.value)
-    stack = np.stack([bin_totals(cell, one, m * n_bins).reshape(m, n_bins) for one in values])
-    totals = (weight.sum(), weight @ weight, rows.column_totals)
-    for sums, total in zip(stack, totals, strict=True):
-        sums[:, 0] = total - sums[:, 1:].sum(axis=1)
-    correct = bin_totals(rows.labels * n_bins + rows.label_bin, weight, m * n_bins)
-    return np.concatenate([stack, correct.reshape(1, m, n_bins)])
+def group_stack(rows: Outcomes, group: Integers, n_groups: int, n_bins: int = GROUP_BINS) -> Floats:
+    """The sums of the confidence in every group, (4, n_groups, n_bins)."""
+    return stack_in_cells(rows, cell_of(rows, group, n_bins), (n_groups, n_bins))
 
 
 def equal_mass_sums(rows: Outcomes) -> BinSums:
@@ -261,7 +242,7 @@ def check_bandwidth(rule: Any) -> str | float:
 
 
 def running_sums(rows: Outcomes, order: Integers, *values: Floats) -> tuple[Integers, list[Floats]]:
-    """The last row of each group of equal confidences, and the running sums of the values there."""
+    """The last row of each group of equal confidences in ``order``, and the running sums of the values there."""
     confidence = rows.confidence[order]
     ends = np.append(np.flatnonzero(confidence[1:] != confidence[:-1]), len(confidence) - 1)
     return order[ends], [np.cumsum(v[order])[ends] for v in values]
@@ -293,8 +274,8 @@ class RiskCoverage:
         AURC   = sum_k (T_k - T_{k-1}) / T * E_k / T_k
         E-AURC = AURC - sum_k (E_k - E_{k-1}) / T * E_k / (R + E_k)
 
-    E-AURC takes off the AURC where all right answers come first. No threshold separates rows of equal confidence, so no value
-    depends on how rows are arranged.
+    E-AURC subtracts the AURC of the order in which all right answers come first. No threshold separates rows of equal
+    confidence, so no value depends on how rows are arranged.
 
     Attributes
     ----------
@@ -338,7 +319,7 @@ class RiskCoverage:
 
     @property
     def e_aurc(self) -> float:
-        """What of `aurc` a better order of the rows could save."""
+        """The part of `aurc` that a better order of the rows could remove."""
         answered = self.mass[-1] - self.errors[-1] + self.errors
         risk = np.divide(self.errors, answered, out=np.zeros_like(self.errors), where=answered > 0)
         best = float(np.diff(self.errors, prepend=0.0) @ risk) / float(self.mass[-1])
@@ -351,7 +332,7 @@ class RiskCoverage:
         return float(np.interp(mass, np.append(0.0, self.mass), np.append(0.0, self.errors)) / mass)
 
     def coverage_at(self, risk: float) -> float:
-        """The largest share of the rows that can be answered with at most this share of wrong answers; 0 where none can."""
+        """The largest share of the rows that can be answered with at most this share of wrong answers; 0 if none can."""
         check_number(risk, "risk", least=0, most=1)
         low = np.flatnonzero(self.risk <= risk)
         return float(self.coverage[low[-1]]) if len(low) else 0.0
@@ -376,10 +357,8 @@ def bin_sums(
 
     Parameters
     ----------
-    probs, labels, sample_weight, class_axis, ignore_index
+    probs, labels, n_bins, sample_weight, class_axis, ignore_index
         As in `evaluate`.
-    n_bins : int
-        Number of equal-width bins K.
     classwise : bool
         One row of sums per class, (m, K), of every probability; otherwise (K,) of the top confidence.
 
@@ -394,9 +373,8 @@ def bin_sums(
     """
     layout = Layout(class_axis, ignore_index)
     rows = Outcomes.of(probs, labels, sample_weight, layout, n_bins=n_bins, classwise=classwise)
-    return BinSums.of_stack(
-        classwise_stack(rows) if classwise else stack_in_cells(rows, rows.top_bin, (n_bins,))
-    )
+    sums = stack_in_cells(rows, rows.top_bin, (n_bins,)) if rows.classwise is None else rows.classwise
+    return BinSums.of_stack(sums)
 
 
 def risk_coverage_curve(
@@ -421,8 +399,7 @@ def risk_coverage_curve(
     Examples
     --------
     >>> import monocal as mc
-    >>> probs = [[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]
-    >>> curve = mc.metrics.risk_coverage_curve(probs, [0, 0, 1, 0])
+    >>> curve = mc.metrics.risk_coverage_curve([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]], [0, 0, 1, 0])
     >>> curve.coverage.tolist(), curve.risk.round(2).tolist(), curve.coverage_at(0.1)
     ([0.25, 0.5, 0.75, 1.0], [0.0, 0.0, 0.33, 0.25], 0.5)
     """

@@ -1,7 +1,6 @@
-r"""The table of metrics: one entry each, from which functions, `evaluate`, streaming, Dask, torchmetrics and the report derive.
+"""The table of metrics: one entry each, from which functions, `evaluate`, streaming, Dask, torchmetrics and the report derive.
 
-An entry says how a metric is read off sums over rows (`Statistics`), what its value means, and which kind of
-interval it has:
+An entry says how a metric is computed from sums over rows (`Statistics`), what its value means, and which interval it has:
 
     term         the metric is the weighted mean of one number for each row
     error        it is a norm of the gaps between confidence and accuracy in bins
@@ -15,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from . import positive
 from .outcomes import Floats, Outcomes
 from .row_sums import (
     GROUP_BINS,
+    BinSums,
     RiskCoverage,
     check_bandwidth,
     equal_mass_gaps,
@@ -35,7 +36,6 @@ from .row_sums import (
 
 if TYPE_CHECKING:
     from .functions import Statistics
-    from .row_sums import BinSums
 
 _INF = float("inf")
 
@@ -52,7 +52,7 @@ class Options(NamedTuple):
     binning: str = "width"
 
     def checked(self) -> Options:
-        """The same, after a look at every value."""
+        """The same after validation."""
         for name in ("n_bins", "top_k", "bin_size", "group_bins"):
             check_count(getattr(self, name), name)
         if self.norm not in (1, 2):
@@ -86,14 +86,12 @@ class Metric:
     merges, classwise, binary : bool
         Whether parts of a file can be added up; whether it needs the bins of every class; whether it is of two classes only.
     lower, upper : float
-        Smallest and largest value there is.
+        Smallest and largest possible value.
     term, error, influence, logit
         What its interval follows from, if it has one: see `monocal.metrics.table`. ``logit``: the influence is on the scale
         of the log-odds.
     keywords : mapping
         Keywords of its function, and the field of `Options` that each sets.
-    example : float
-        Its value for the four rows of the example.
 
     Examples
     --------
@@ -104,8 +102,9 @@ class Metric:
 
     name: str
     sentence: str
-    value: Callable[[Statistics], float]
     formula: str
+    value: Callable[[Statistics], float]
+    notes: str = ""
     unit: str = "share"
     higher_is_better: bool = False
     ideal: float | None = None
@@ -119,8 +118,6 @@ class Metric:
     influence: Callable[[Outcomes], Floats] | None = None
     logit: bool = False
     keywords: Mapping[str, str] = field(default_factory=dict)
-    notes: str = ""
-    example: float = 0.0
 
     @property
     def mean(self) -> bool:
@@ -134,7 +131,7 @@ class Metric:
 
 
 def mean_ece(sums: BinSums) -> float:
-    """Mean of the errors of groups, each with the weight of its rows; empty groups do not count."""
+    """Mean of the errors of groups, each with the weight of its rows."""
     return float(np.abs(sums.confidence - sums.correct).sum() / sums.weight.sum())
 
 
@@ -148,362 +145,320 @@ def _squared_error(rows: Outcomes, options: Options) -> Floats:
 
 
 def _excess(rows: Outcomes, options: Options) -> Floats:
-    """P(class 1) less 1 where it is the label; zero where there are more classes than two."""
-    if rows.n_classes != 2 or rows.class_count is not None:
+    if not rows.is_binary:
         return np.zeros(len(rows.labels))
     return rows.positive.confidence - rows.positive.correct
 
 
+def _debiased_ece(s: Statistics) -> float:
+    sums = s.binned("top") if s.options.binning == "width" else equal_mass_sums(s.rows)
+    return float(sums.debiased_ece(s.options.norm))
+
+
 _BINS = {"n_bins": "n_bins"}
-_TWO: dict[str, Any] = {"binary": True, "merges": False}
+_number = partial(Metric, unit="number")
+_of_two = partial(Metric, binary=True, merges=False)
 
 _ENTRIES = (
     Metric(
         "accuracy",
         "rows whose most probable class is the label",
-        lambda s: s.mean("accuracy"),
         "mean 1[argmax p = y]",
+        lambda s: s.mean("accuracy"),
+        "Of equal probabilities the lowest class is predicted.",
         higher_is_better=True,
         term=lambda rows, options: rows.correct,
-        notes="Of equal probabilities the lowest class is predicted.",
-        example=0.75,
     ),
     Metric(
         "top_k_accuracy",
         "rows with the label among the k (5) most probable",
-        lambda s: s.mean("top_k_accuracy"),
         "mean 1[rank of p_y <= k]",
+        lambda s: s.mean("top_k_accuracy"),
+        "Equal probabilities rank by class number, lowest first; scikit-learn ranks them the other way round. Part of "
+        "`evaluate` where there are more than k classes.",
         higher_is_better=True,
         term=lambda rows, options: (rows.label_rank < options.top_k).astype(np.float64),
         keywords={"k": "top_k"},
-        notes="Equal probabilities rank by class number, lowest first; scikit-learn ranks them the other way round. "
-        "Part of `evaluate` where there are more than k classes.",
-        example=1.0,
     ),
     Metric(
         "nll",
         "mean of -log p(label), the log-loss",
-        lambda s: s.mean("nll"),
         "mean -log p_y",
+        lambda s: s.mean("nll"),
+        "Infinite where a label was given probability zero: nothing is clipped to hide it. Equals scikit-learn's log_loss "
+        "wherever that does not clip.",
         unit="nats",
         upper=_INF,
         term=_log_loss,
-        notes="Infinite where a label was given probability zero: nothing is clipped to hide it. Equals scikit-learn's "
-        "log_loss wherever that does not clip.",
-        example=0.6456,
     ),
-    Metric(
+    _number(
         "brier",
         "squared error of all probabilities, 0 to 2",
-        lambda s: s.mean("brier"),
         "mean sum_j (p_j - 1[y = j])^2",
-        unit="number",
+        lambda s: s.mean("brier"),
+        "All classes count; scikit-learn halves it for two classes: `positive_brier`. Brier, Monthly Weather Review 78 (1950).",
         upper=2.0,
         term=_squared_error,
-        notes="All classes count; scikit-learn halves it for two classes: `positive_brier`. "
-        "Brier, Monthly Weather Review 78 (1950).",
-        example=0.45,
     ),
-    Metric(
+    _number(
         "brier_calibration",
         "the part of brier that calibration can remove",
-        lambda s: s.brier_parts.calibration,
         "sum of |B|/n (conf - freq)^2 over bins of each class",
-        unit="number",
+        lambda s: s.brier_parts.calibration,
+        "See `brier_parts`.",
         classwise=True,
         upper=2.0,
         keywords=_BINS,
-        notes="See `brier_parts`.",
-        example=0.45,
     ),
-    Metric(
+    _number(
         "brier_refinement",
         "the part of brier that it cannot",
-        lambda s: s.brier_parts.refinement,
         "sum of |B|/n freq (1 - freq) over bins of each class",
-        unit="number",
+        lambda s: s.brier_parts.refinement,
+        "See `brier_parts`.",
         classwise=True,
         upper=2.0,
         keywords=_BINS,
-        notes="See `brier_parts`.",
     ),
     Metric(
         "ece",
         "gap between confidence and accuracy, 15 bins",
-        lambda s: float(s.binned("top").ece()),
         "sum_k |B_k|/n |acc_k - conf_k|,  bins ((k-1)/K, k/K] of the top confidence",
+        lambda s: float(s.binned("top").ece()),
+        "Confidence 1 lies in the last bin and 0 in the first. netcal agrees; torchmetrics closes its bins on the left and "
+        "gives confidence 1 a bin of its own. A calibrated model does not score 0: see `ece_floor`. Of two classes "
+        "`positive_ece` uses P(class 1). Naeini, Cooper & Hauskrecht, AAAI 2015; Guo et al., On calibration of modern neural "
+        "networks, ICML 2017.",
         error=GapNorm(),
         keywords=_BINS,
-        notes="Confidence 1 lies in the last bin and 0 in the first. netcal agrees; torchmetrics closes its bins on the left "
-        "and gives confidence 1 a bin of its own. A calibrated model does not score 0: see `ece_floor`. Of two classes "
-        "`positive_ece` uses P(class 1). Naeini, Cooper & Hauskrecht, AAAI 2015; Guo et al., On calibration of modern "
-        "neural networks, ICML 2017.",
-        example=0.4,
     ),
     Metric(
         "mce",
         "the largest gap of a bin",
-        lambda s: float(s.binned("top").mce()),
         "max_k |acc_k - conf_k|",
+        lambda s: float(s.binned("top").mce()),
+        "One row alone in a bin can decide it.",
         keywords=_BINS,
-        notes="One row alone in a bin can decide it.",
-        example=0.8,
     ),
     Metric(
         "debiased_ece",
         "root mean square gap, less what noise adds",
-        lambda s: float(
-            (s.binned("top") if s.options.binning == "width" else equal_mass_sums(s.rows)).debiased_ece(
-                s.options.norm
-            )
-        ),
         "sqrt(max(0, sum_k |B_k|/n [gap_k^2 - acc_k (1 - acc_k) / (|B_k| - 1)]))",
-        error=GapNorm(norm=2),
-        keywords={**_BINS, "norm": "norm", "binning": "binning"},
-        notes="Its square is unbiased before the cut at zero. Norm 1 is ECE less the bias that a normal accuracy of each bin "
-        "would cause, 2 gap_k - E|N(gap_k, acc_k (1 - acc_k) / |B_k|)|. Bins of equal mass are those of the reference; equal "
+        _debiased_ece,
+        "Its square is unbiased before the cut at zero. Norm 1 is ECE less the bias that a normal accuracy of each bin would "
+        "cause, 2 gap_k - E|N(gap_k, acc_k (1 - acc_k) / |B_k|)|. Bins of equal mass are those of the reference; equal "
         "confidences share one. Weights enter the variances by their squares. Kumar, Liang & Ma, Verified uncertainty "
         "calibration, NeurIPS 2019.",
+        error=GapNorm(norm=2),
+        keywords={**_BINS, "norm": "norm", "binning": "binning"},
     ),
     Metric(
         "top_label_ece",
         "the ece of each predicted class, mean over rows",
-        lambda s: mean_ece(s.binned("by_predicted")),
         "sum_jk |B_jk|/n |acc_jk - conf_jk|,  5 bins for each predicted class j",
-        keywords={"n_bins": "group_bins"},
-        notes="Never less than `ece` in the same bins. With many classes most of it is noise: read it next to "
+        lambda s: mean_ece(s.binned("by_predicted")),
+        "Never less than `ece` in the same bins. With many classes most of it is noise: read it next to "
         "ece_floor(probs, labels, metric='top_label_ece'). The authors cut each class into 15 bins of equal mass, which do "
         "not add over parts of a file. Gupta & Ramdas, Top-label calibration, ICLR 2022.",
-        example=0.4,
+        keywords={"n_bins": "group_bins"},
     ),
     Metric(
         "classwise_ece",
         "the ece of one class, mean over the classes",
-        lambda s: float(s.binned("classwise").ece().mean()),
         "mean_j sum_k |B_jk|/n |freq_jk - conf_jk|,  bins of p_j",
+        lambda s: float(s.binned("classwise").ece().mean()),
+        "It shrinks like 1/m: compare within one set of classes only. Kull et al., Beyond temperature scaling, NeurIPS 2019; "
+        'Nixon et al., Measuring calibration in deep learning, 2019 ("SCE").',
         classwise=True,
         keywords=_BINS,
-        notes="It shrinks like 1/m: compare within one set of classes only. Kull et al., Beyond temperature scaling, NeurIPS "
-        '2019; Nixon et al., Measuring calibration in deep learning, 2019 ("SCE").',
-        example=0.4,
     ),
     Metric(
         "adaptive_ece",
         "as ece, bins of equally many rows",
-        lambda s: float(equal_mass_gaps(s.rows, n_bins=s.options.n_bins)[0].sum() / s.weight),
         "sum_k |B_k|/n |acc_k - conf_k|,  bins of equal mass",
+        lambda s: float(equal_mass_gaps(s.rows, n_bins=s.options.n_bins)[0].sum() / s.weight),
+        "A row on a boundary is shared between its two bins in proportion; packages that move it whole agree to about "
+        "n_bins / n. Nixon et al., Measuring calibration in deep learning, CVPR workshops 2019.",
         merges=False,
         error=GapNorm(bins="mass"),
         keywords=_BINS,
-        notes="A row on a boundary is shared between its two bins in proportion; packages that move it whole agree to about "
-        "n_bins / n. Nixon et al., Measuring calibration in deep learning, CVPR workshops 2019.",
-        example=0.37,
     ),
-    Metric(
+    _number(
         "eq_bin_ece",
         "sum of gaps of bins of 1,000 rows; grows with rows",
-        lambda s: float(np.divide(*equal_mass_gaps(s.rows, bin_size=s.options.bin_size)).sum()),
         "sum_k |acc_k - conf_k|,  bins of 1,000 rows in the order of confidence",
-        unit="number",
+        lambda s: float(np.divide(*equal_mass_gaps(s.rows, bin_size=s.options.bin_size)).sum()),
+        "The last bin also takes the rows that are left over. Compare it only on the same test set. Published tables show it "
+        "times ten. Instance-Wise Monotonic Calibration by Constrained Transformation, Table 3.",
         merges=False,
         upper=_INF,
         keywords={"bin_size": "bin_size"},
-        notes="The last bin also takes the rows that are left over. Compare it only on the same test set. Published tables "
-        "show it times ten. Instance-Wise Monotonic Calibration by Constrained Transformation, Table 3.",
     ),
     Metric(
         "kde_ece",
         "as ece, smooth densities instead of bins",
-        lambda s: kde_ece_of_sums(s.sum("kde"), s.options.bandwidth),
         "integral |t - acc(t)| f(t) dt,  densities by a triweight kernel",
+        lambda s: kde_ece_of_sums(s.sum("kde"), s.options.bandwidth),
+        'The bandwidth is a standard deviation; "authors" is (2n)^(-1/5) times that of the confidences of the correct rows, '
+        'which the published figures were computed with; "text" is 1.06 n^(-1/5) times that of all, which the paper describes. '
+        "The value depends on it more than ECE does on its bins. Zhang, Kailkhura & Han, Mix-n-Match, ICML 2020.",
         keywords={"bandwidth": "bandwidth"},
-        notes='The bandwidth is a standard deviation; "authors" is (2n)^(-1/5) times that of the confidences of the correct '
-        'rows, which the published figures were computed with; "text" is 1.06 n^(-1/5) times that of all, which the paper '
-        "describes. The value depends on it more than ECE does on its bins. Zhang, Kailkhura & Han, Mix-n-Match, ICML 2020.",
-        example=0.2338,
     ),
     Metric(
         "smooth_ece",
         "as ece, smoothed instead of binned",
-        lambda s: smooth_ece_of_grid(s.sum("residuals"), s.weight),
         "the s with  integral |mean_i (a_i - c_i) K_s(t, c_i)| dt = s,  Gaussian reflected at 0 and 1",
-        notes="No bins to choose, continuous in the probabilities. Agrees to 1e-6 with the kernel matrix; the authors' package "
+        lambda s: smooth_ece_of_grid(s.sum("residuals"), s.weight),
+        "No bins to choose, continuous in the probabilities. Agrees to 1e-6 with the kernel matrix; the authors' package "
         "bisects the bandwidth ten times and differs by up to 1e-3, more where many confidences lie within 1e-3 of 0 or 1. "
         "Błasiok & Nakkiran, Smooth ECE, ICLR 2024.",
-        example=0.1381,
     ),
     Metric(
         "positive_ece",
         "as ece, of P(class 1) over its whole range",
-        lambda s: float(s.binned("classwise").ece()[1]),
         "sum_k |B_k|/n |freq_k - mean p_k|,  bins of P(class 1)",
+        lambda s: float(s.binned("classwise").ece()[1]),
+        "`ece` uses the larger of two probabilities, between 0.5 and 1. Where a decision is made by P(class 1) it matters "
+        'whether "3 %" is three in a hundred, and this metric shows it.',
         classwise=True,
         binary=True,
         error=GapNorm("positive"),
         keywords=_BINS,
-        notes="`ece` uses the larger of two probabilities, between 0.5 and 1. Where a decision is made by P(class 1) it "
-        'matters whether "3 %" is three in a hundred, and this is what looks there.',
-        example=0.4,
     ),
-    Metric(
+    _number(
         "positive_brier",
         "squared error of P(class 1), scikit-learn's Brier score",
-        lambda s: s.mean("positive_brier"),
         "mean (p_1 - y)^2",
-        unit="number",
+        lambda s: s.mean("positive_brier"),
+        "Half of `brier`.",
         binary=True,
         term=lambda rows, options: _squared_error(rows, options) / 2,
-        notes="Half of `brier`.",
-        example=0.225,
     ),
-    Metric(
+    _of_two(
         "auc",
         "how often a row of class 1 has the larger P(class 1)",
-        lambda s: positive.auc(s.rows.positive),
         "P(p_i > p_j) + P(p_i = p_j) / 2,  y_i = 1, y_j = 0",
+        lambda s: positive.auc(s.rows.positive),
+        "The area under the ROC curve, scikit-learn's roc_auc_score. A calibrator that keeps the order of the rows does not "
+        "change it. nan where only one class occurs.",
         higher_is_better=True,
         influence=lambda rows: positive.auc_influence(rows.positive),
         logit=True,
-        notes="The area under the ROC curve, scikit-learn's roc_auc_score. A calibrator that keeps the order of the rows does "
-        "not change it. nan where only one class occurs.",
-        example=0.75,
-        **_TWO,
     ),
-    Metric(
+    _of_two(
         "calibration_slope",
         "1 is right, below 1 too extreme",
-        lambda s: positive.calibration_slope(s.rows.positive)[0],
         "b of  logit P(y = 1) = a + b logit p_1",
+        lambda s: positive.calibration_slope(s.rows.positive)[0],
+        "Infinite where the probabilities separate the classes, nan where they are all equal. Probabilities of 0 and 1 count "
+        "as 1e-7 from them. Cox, Two further applications of a model for binary regression, Biometrika 45 (1958).",
         unit="number",
         ideal=1.0,
         lower=-_INF,
         upper=_INF,
         influence=lambda rows: positive.calibration_slope(rows.positive)[1],
-        notes="Infinite where the probabilities separate the classes, nan where they are all equal. Probabilities of 0 and 1 "
-        "count as 1e-7 from them. Cox, Two further applications of a model for binary regression, Biometrika 45 (1958).",
-        example=0.916,
-        **_TWO,
     ),
-    Metric(
+    _of_two(
         "calibration_intercept",
         "0 is right, above 0 P(class 1) is too small",
-        lambda s: positive.calibration_intercept(s.rows.positive)[0],
         "a of  logit P(y = 1) = a + logit p_1",
+        lambda s: positive.calibration_intercept(s.rows.positive)[0],
+        "With the slope held at 1, as clinical reports have it: calibration-in-the-large in log-odds. Van Calster et al., "
+        "Calibration: the Achilles heel of predictive analytics, BMC Medicine 17 (2019).",
         unit="number",
         ideal=0.0,
         lower=-_INF,
         upper=_INF,
         influence=lambda rows: positive.calibration_intercept(rows.positive)[1],
-        notes="With the slope held at 1, as clinical reports have it: calibration-in-the-large in log-odds. Van Calster et al., "
-        "Calibration: the Achilles heel of predictive analytics, BMC Medicine 17 (2019).",
-        example=0.8109,
-        **_TWO,
     ),
     Metric(
         "calibration_in_the_large",
         "mean P(class 1) less the share of class 1",
-        lambda s: s.mean("calibration_in_the_large"),
         "mean p_1 - mean y",
+        lambda s: s.mean("calibration_in_the_large"),
         ideal=0.0,
         lower=-1.0,
         binary=True,
         term=_excess,
-        example=-0.15,
     ),
-    Metric(
+    _of_two(
         "ici",
         "mean gap between P(class 1) and the smoothed frequency",
-        lambda s: float(s.rows.weight @ s.smooth_gaps / s.rows.weight.sum()),
         "mean |p_1 - f(p_1)|,  f a logistic regression on a spline of logit p_1",
-        notes="A restricted cubic spline with knots at Harrell's five quantiles. The integrated calibration index of Austin & "
+        lambda s: float(s.rows.weight @ s.smooth_gaps / s.rows.weight.sum()),
+        "A restricted cubic spline with knots at Harrell's five quantiles. The integrated calibration index of Austin & "
         "Steyerberg, Statistics in Medicine 38 (2019).",
-        example=0.3955,
-        **_TWO,
     ),
-    Metric(
+    _of_two(
         "e50",
         "the median of these gaps",
-        lambda s: positive.gap_quantile(s.rows.positive, s.smooth_gaps, 0.5),
         "median |p_1 - f(p_1)|",
-        notes="See `ici`.",
-        example=0.3471,
-        **_TWO,
+        lambda s: positive.gap_quantile(s.rows.positive, s.smooth_gaps, 0.5),
+        "See `ici`.",
     ),
-    Metric(
+    _of_two(
         "e90",
         "the 90th percentile of these gaps",
-        lambda s: positive.gap_quantile(s.rows.positive, s.smooth_gaps, 0.9),
         "90th percentile of |p_1 - f(p_1)|",
-        notes="See `ici`.",
-        example=0.6727,
-        **_TWO,
+        lambda s: positive.gap_quantile(s.rows.positive, s.smooth_gaps, 0.9),
+        "See `ici`.",
     ),
-    Metric(
+    _of_two(
         "mcb",
         "miscalibration: what isotonic regression takes off positive_brier",
-        lambda s: s.corp[0],
         "S(p_1) - S(p'),  S the mean squared error, p' the isotonic regression of y on p_1",
-        unit="number",
-        notes="The CORP decomposition, positive_brier = mcb - dsc + unc. Dimitriadis, Gneiting & Jordan, Stable reliability "
+        lambda s: s.corp[0],
+        "The CORP decomposition, positive_brier = mcb - dsc + unc. Dimitriadis, Gneiting & Jordan, Stable reliability "
         "diagrams for probabilistic classifiers, PNAS 118 (2021).",
-        example=0.1,
-        **_TWO,
+        unit="number",
     ),
-    Metric(
+    _of_two(
         "dsc",
         "discrimination: how much that is better than the base rate",
-        lambda s: s.corp[1],
         "S(mean y) - S(p')",
+        lambda s: s.corp[1],
+        "See `mcb`.",
         unit="number",
         higher_is_better=True,
-        notes="See `mcb`.",
-        example=0.125,
-        **_TWO,
     ),
-    Metric(
+    _of_two(
         "unc",
         "uncertainty: the squared error of the base rate",
-        lambda s: s.corp[2],
         "mean y (1 - mean y)",
+        lambda s: s.corp[2],
+        "See `mcb`. It depends on the labels alone.",
         unit="number",
-        notes="See `mcb`. It is of the labels, whatever predicts them.",
-        example=0.25,
-        **_TWO,
     ),
     Metric(
         "aurc",
         "mean risk when only the surest rows are answered",
-        lambda s: RiskCoverage.of(s.rows).aurc,
         "mean over rows of the share of errors among rows of at least their confidence",
+        lambda s: RiskCoverage.of(s.rows).aurc,
+        "Whether the rows with the larger confidence are those that are right: a rising map of the confidence alone does not "
+        "change it. Rows of equal confidence are answered together. Geifman, Uziel & El-Yaniv, ICLR 2019.",
         merges=False,
-        notes="Whether the rows with the larger confidence are those that are right: a rising map of the confidence alone does "
-        "not change it. Rows of equal confidence are answered together. Geifman, Uziel & El-Yaniv, ICLR 2019.",
-        example=0.2708,
     ),
     Metric(
         "e_aurc",
         "the part of aurc that a better order of rows can remove",
-        lambda s: RiskCoverage.of(s.rows).e_aurc,
         "aurc less that of the order in which all right answers come first",
+        lambda s: RiskCoverage.of(s.rows).e_aurc,
+        "Compare predictors of one accuracy only. See `aurc`.",
         merges=False,
-        notes="Compare predictors of one accuracy only. See `aurc`.",
-        example=0.2083,
     ),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ENTRIES}
 
-# The figures that matter first.
-_MAIN = ["accuracy", "nll", "brier", "ece", "classwise_ece", "smooth_ece"]
-_MAIN_OF_TWO = ["nll", "positive_brier", "positive_ece", "auc", "calibration_slope", "calibration_intercept"]
-
 
 def main_metrics(n_classes: int) -> list[str]:
     """Names of the six metrics to look at first."""
-    return _MAIN_OF_TWO if n_classes == 2 else _MAIN
+    if n_classes == 2:
+        return ["nll", "positive_brier", "positive_ece", "auc", "calibration_slope", "calibration_intercept"]
+    return ["accuracy", "nll", "brier", "ece", "classwise_ece", "smooth_ece"]
 
 
 def chosen(names: Any) -> list[str]:
-    """The names asked for, all when None; an unknown one raises."""
+    """The requested names, all when None; an unknown one raises."""
     if names is None:
         return list(METRICS)
     names = [names] if isinstance(names, str) else list(names)
@@ -521,12 +476,13 @@ def available(n_classes: int, options: Options) -> list[str]:
 
 def row_terms(rows: Outcomes) -> dict[str, Floats]:
     """What each row adds to the metrics that are means over rows."""
-    terms = {name: METRICS[name].term for name in available(rows.n_classes, Options(top_k=1))}
-    return {name: term(rows, Options(top_k=1)) for name, term in terms.items() if term}
+    options = Options(top_k=1)
+    terms = {name: METRICS[name].term for name in available(rows.n_classes, options)}
+    return {name: term(rows, options) for name, term in terms.items() if term}
 
 
 def check_available(names: list[str], n_classes: int) -> None:
-    """Raise where a metric of two classes is asked for of more."""
+    """Raise where a metric of two classes is requested of more."""
     for name in names:
         if METRICS[name].binary:
             positive.check_two_classes(n_classes, name)

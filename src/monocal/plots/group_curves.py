@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import InputError
 from ..inputs.validation import check_count, check_fraction
 from ..metrics import BinSums, GroupEvaluation
-from ..metrics.groups import class_names_of, evaluate_groups, grouping_of, judged_by_class_one
+from ..metrics.groups import class_names_of, evaluate_groups, grouping_of
 from ..metrics.outcomes import Outcomes
 from ..metrics.row_sums import GROUP_BINS, group_stack
 from ..metrics.units import count, percent, points
@@ -109,7 +109,7 @@ def group_curves(
     evaluation = evaluate_groups(rows, groups, class_names=names, **options)
 
     def curves(side: Outcomes) -> dict[str, CalibrationCurve]:
-        side = side.positive if judged_by_class_one(side) else side
+        side = side.positive if side.is_binary else side
         sums = BinSums.of_stack(group_stack(side, grouping.number, len(grouping.names), n_bins))
         place = {name: k for k, name in enumerate(grouping.names)}
         return {name: CalibrationCurve.of(_row(sums, place[name]), level) for name in evaluation.names}
@@ -120,7 +120,7 @@ def group_curves(
     shape, other = rows.probs.array.shape, earlier.probs.array.shape
     if other != shape:
         raise InputError(f"before: expected the shape of y_prob, {shape}, got {other}.")
-    of_rows = np.zeros(earlier.n_given, dtype=np.int64)
+    of_rows = np.zeros(earlier.n_passed, dtype=np.int64)
     of_rows[earlier.kept] = grouping.number
     was = evaluate_groups(earlier, np.array(grouping.names, dtype=object)[of_rows], **options)
     return GroupCurves(curves(rows), curves(earlier), evaluation, replace(was, kind=evaluation.kind))
