@@ -20,7 +20,6 @@ from scipy import special
 
 from ..core.libraries import double
 from ..core.map import FUNCTIONS, LOGITS, PROBABILITIES, MapRows, MapStep
-from ..parallel import map_rows
 from .state import expect
 
 # Log-odds of probabilities that are exactly 0 or 1: beyond those of any number of double precision between.
@@ -34,7 +33,7 @@ _SPLIT, _EXP_GRID = 2.0**7 + 1.0, 2.0**46
 _LARGEST = float(np.finfo(np.float64).max)
 # Probabilities this far from 0 and 1 have log-odds within 16.
 _ORDINARY = 2e-7
-# Rows of numpy that are computed at a time; more than the second number go through a table of the knots, of so many bins.
+# Rows that are computed at a time; more than the second number go through a table of the knots, of so many bins.
 BLOCK, _FEW, _BINS = 1 << 16, 4096, 1024
 
 
@@ -99,12 +98,11 @@ def _broken_line(
     return xp.minimum(f, of_piece(end))
 
 
-def evaluate(score: Any, parameters: ScoreMap, xp: Any) -> Any:
-    """`apply`; of many scores of numpy in parts, on threads, with a table in place of a search."""
-    if type(score) is not np.ndarray or len(score) <= _FEW:
-        return apply(score, parameters, xp)
-    locate = _table(parameters.knots)
-    return map_rows(lambda part: apply(part, parameters, np, locate), score, BLOCK)
+def evaluate(score: np.ndarray, parameters: ScoreMap) -> np.ndarray:
+    """`apply` on numpy, to many scores with a table in place of a search."""
+    locate = _table(parameters.knots) if len(score) > _FEW else None
+    f: np.ndarray = apply(score, parameters, np, locate)
+    return f
 
 
 def _table(knots: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, ndtri
 
-from ..arrays import array_namespace, to_numpy
 from ..core.map import MapStep
 from ..errors import InputError, warn
+from ..inputs.batch import in_type
 from ..inputs.context import CATEGORY
 from ..inputs.formats import format_of
 from ..inputs.validation import check_choice, check_fraction, check_number
@@ -154,12 +154,13 @@ class BinaryMCCT(ScoreCalibrator):
         """
         check_fraction(level, "level")
         self._check_fitted()
+        self._check_frame(X)
         codes = self._codes(context)
         values, scores = self._read_scores(X)
-        f = to_numpy(self._on_block(X, "log_odds", codes))
+        f = self._on_rows("log_odds", X, context=codes)
         parts = [
-            knot_weights(position(to_numpy(score), one.input, one.softness, np), one.knots)
-            for score, one in zip(scores, self.maps_, strict=True)
+            knot_weights(position(score, one.input, one.softness, np), one.knots)
+            for score, one in zip(scores.T, self.maps_, strict=True)
         ]
         weights = np.concatenate(parts, axis=1)
         mean = weights @ self.mean_
@@ -171,11 +172,10 @@ class BinaryMCCT(ScoreCalibrator):
                 variance = variance + effect.variance(codes[:, i], mean)
             mean = factor * mean + added
         half = ndtri(0.5 + level / 2) * np.sqrt(np.maximum(variance, 0.0))
-        its_format, like = format_of(X), values if values.ndim == 1 else values[:, 0]
-        xp = array_namespace(like)
         # Around the mean of the spline, and so far that the calibrated probability is inside.
         ends = np.minimum(mean - half, f), np.maximum(mean + half, f)
-        return tuple(its_format.back(xp.astype(xp.asarray(expit(end)), like.dtype), X, -1) for end in ends)
+        back = format_of(X).back
+        return tuple(back(in_type(expit(end), values, values.dtype), X, -1) for end in ends)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns of `transform`: those of X, but of several scores of one event a single one."""
@@ -232,8 +232,8 @@ class BinaryMCCT(ScoreCalibrator):
                 "exchange the labels."
             )
 
-    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
-        terms = [evaluate(score, one, xp) for score, one in zip(scores, self.maps_, strict=True)]
+    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
+        terms = [evaluate(score, one) for score, one in zip(scores.T, self.maps_, strict=True)]
         return sum(terms[1:], terms[0])
 
     def _effects(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

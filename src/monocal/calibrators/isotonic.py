@@ -19,7 +19,6 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 from sklearn.isotonic import IsotonicRegression
 
-from ..arrays import device_of, to_numpy
 from ..inputs.files import is_blocks
 from ..inputs.formats import as_array
 from ..inputs.validation import check_choice, check_number
@@ -83,9 +82,9 @@ class ScoreIsotonic(ScoreCalibrator):
         x = expit(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
         self.knots_, self.values_ = isotonic_line(x, labels, weight)
 
-    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
-        p = interpolated(to_numpy(scores[0]), self.knots_, self.values_)
-        return xp.asarray(log_odds(p, np), **device_of(scores[0]))
+    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
+        f: np.ndarray = log_odds(interpolated(scores[:, 0], self.knots_, self.values_), np)
+        return f
 
     def check_state(self) -> None:
         super().check_state()

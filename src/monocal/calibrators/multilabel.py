@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils import ClassifierTags
 
-from ..arrays import is_dask, to_numpy
+from ..arrays import is_dask
 from ..core.map import MapStep
 from ..errors import InputError, warn
 from ..inputs.files import is_blocks
-from ..inputs.formats import class_names, format_of
+from ..inputs.formats import as_array, class_names
 from ..inputs.validation import check_choice, check_many_labels, check_number, check_weights, read_floats
 from ..parallel import one_blas_thread
 from ..solver import Solution
@@ -29,7 +29,7 @@ from .binary_context import posterior_by_group
 from .binary_map import ScoreMap, evaluate, export_step
 from .binary_mcct import BinaryMCCT, check_maps
 from .cone_calibrator import warn_if_unfinished
-from .score_rows import ScoreCalibrator, cells_by_label, labels_like
+from .score_rows import ScoreCalibrator, cells_by_label
 from .state import expect
 
 # What intercepts and slopes are before any label is seen, counted as one label more: few labels cannot tell their own spread.
@@ -95,6 +95,7 @@ class MultilabelMCCT(ScoreCalibrator):
     max_iter: int = 100
 
     columns = "scores"
+    labels_ = np.arange(2)  # what `predict` gives
     smallest_probability_ = 0.0  # exported maps take probabilities as they are
 
     def fit(  # type: ignore[override]  # without start
@@ -121,7 +122,8 @@ class MultilabelMCCT(ScoreCalibrator):
     def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """Mean log-likelihood of what is labelled: larger is better. Parameters are those of `fit`."""
         self._check_fitted()
-        f = to_numpy(self._on_block(X, "log_odds", self._codes(context)))
+        self._check_frame(X)
+        f = self._on_rows("log_odds", X, context=self._codes(context))
         labels, weight = _read_labels(y, sample_weight, f.shape, class_names(X))
         return -float(np.average(np.logaddexp(0.0, np.where(labels == 1, -f, f)), weights=weight))
 
@@ -144,8 +146,7 @@ class MultilabelMCCT(ScoreCalibrator):
             )
         self.__dict__.pop("feature_names_in_", None)
         self._remember_shape(X)
-        columns = self._read_scores(X)[1]
-        scores = np.stack([to_numpy(column) for column in columns], axis=1)
+        scores = self._read_scores(X)[1]
         labels, weight = _read_labels(y, sample_weight, scores.shape, class_names(X))
         self._fit_scores(scores, labels, weight, None)
 
@@ -197,9 +198,8 @@ class MultilabelMCCT(ScoreCalibrator):
 
     # Applying
 
-    def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, list[Any]]:
-        self._check_frame(X)
-        values, _ = read_floats(format_of(X).array(X), "X")
+    def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, np.ndarray]:
+        values, _ = read_floats(as_array(X), "X")
         if values.ndim != 2:
             raise InputError(
                 f"X must have a column for each label, but has shape {tuple(values.shape)}. One score per row: use BinaryMCCT; "
@@ -208,21 +208,13 @@ class MultilabelMCCT(ScoreCalibrator):
             )
         return super()._read_scores(values, first_row)
 
-    def _names_of_results(self, method: str) -> None:
+    def _names_of_results(self, n_columns: int) -> None:
         """A result for each label, called like its score."""
 
-    def _formed(self, f: Any, values: Any, method: str, xp: Any) -> Any:
-        """The results (n, L), from the log-odds of all rows of the first label, then of the second, ..."""
-        if method == "predict":
-            f = labels_like(np.arange(2), f, values)
-        else:
-            f = super()._formed(f, values[:, 0], method, xp)
-        return xp.permute_dims(xp.reshape(f, (values.shape[1], values.shape[0])), (1, 0))
-
-    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
-        """Of all rows of the first label, then of the second, ..."""
-        n, f = len(scores[0]), self.shared_._log_odds([xp.concat(scores)], xp)
-        return xp.concat([evaluate(f[i * n : (i + 1) * n], one, xp) for i, one in enumerate(self.maps_)])
+    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
+        """Of every row and label, (n, L)."""
+        f = self.shared_._log_odds(scores.T.reshape(-1, 1)).reshape(scores.T.shape)
+        return np.stack([evaluate(own, one) for own, one in zip(f, self.maps_, strict=True)], axis=1)
 
     def _map_steps(self) -> list[MapStep]:
         return [export_step(self.shared_.maps_, "labels", self.maps_)]

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arrays import device_of, to_numpy
 from ..errors import warn
 from ..inputs.formats import format_of
 from ..solver import minimize
@@ -115,9 +114,11 @@ class PlattScaling(_Linear):
                 "PlattScaling: the score ranks the rows the wrong way round: its slope is negative, which reverses their order."
             )
 
-    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
-        x = xp.clip(log_odds(scores[0], xp), -_ODDS, _ODDS) if self.input == "probabilities" else scores[0]
-        return xp.clip(self.intercept_ + float(self.coef_[0]) * x, -1.79e308, 1.79e308)
+    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
+        x: np.ndarray = scores[:, 0]
+        if self.input == "probabilities":
+            x = np.clip(log_odds(x, np), -_ODDS, _ODDS)
+        return np.clip(self.intercept_ + float(self.coef_[0]) * x, -1.79e308, 1.79e308)
 
 
 class BetaCalibration(_Linear):
@@ -163,11 +164,12 @@ class BetaCalibration(_Linear):
         features = np.stack([-np.logaddexp(0.0, -v), np.logaddexp(0.0, v)], axis=1)
         self._fit_line(features, labels, weight, least=0.0)
 
-    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
-        v = log_odds(scores[0], xp) if self.input == "probabilities" else scores[0]
-        v = xp.clip(v, -_ODDS, _ODDS)
-        log_p, log_not = ordered_log(expit(v, xp), xp), ordered_log(expit(-v, xp), xp)
-        return self.intercept_ + float(self.coef_[0]) * log_p - float(self.coef_[1]) * log_not
+    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
+        v = log_odds(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
+        v = np.clip(v, -_ODDS, _ODDS)
+        log_p, log_not = ordered_log(expit(v, np), np), ordered_log(expit(-v, np), np)
+        f: np.ndarray = self.intercept_ + float(self.coef_[0]) * log_p - float(self.coef_[1]) * log_not
+        return f
 
 
 class VennAbers(ScoreCalibrator):
@@ -229,22 +231,22 @@ class VennAbers(ScoreCalibrator):
         low, high : arrays of shape (n,)
         """
         self._check_fitted()
-        _, scores = self._read_scores(X)
-        place = self._place(to_numpy(scores[0]))
+        self._check_frame(X)
+        place = self._place(self._read_scores(X)[1])
         return tuple(format_of(X).back(table[place], X, -1) for table in (self.lower_, self.upper_))
 
-    def _place(self, score: np.ndarray) -> np.ndarray:
-        v = log_odds(score, np) if self.input == "probabilities" else score
+    def _place(self, scores: np.ndarray) -> np.ndarray:
+        v = log_odds(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
         at = np.searchsorted(self.scores_, v)
         equal = self.scores_[np.minimum(at, len(self.scores_) - 1)] == v
         return 2 * at + equal
 
-    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
+    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
         low, high = self.lower_, self.upper_
         # Both rise with the score, and so does their combination but for rounding.
         f = np.maximum.accumulate(log_odds(np.clip(high / (1.0 - low + high), 0.0, 1.0), np))
-        result = f[self._place(to_numpy(scores[0]))]
-        return xp.asarray(result, **device_of(scores[0]))
+        result: np.ndarray = f[self._place(scores)]
+        return result
 
     def check_state(self) -> None:
         super().check_state()

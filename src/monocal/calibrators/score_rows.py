@@ -4,8 +4,8 @@
     (n, 1)    the same                                              ->  (n, 2)
     (n, 2)    a column for each class: P(class 1), or z_1 - z_0     ->  (n, 2)
 
-A family writes `_fit_scores` and `_log_odds`. Scores are one number a row, so rows that come in blocks, from a file or from Dask
-are reduced to cells where a family takes these, and gathered else.
+A family writes `_fit_scores` and `_log_odds`. Scores are one number a row, so all are computed on the host in double precision,
+and rows that come in blocks, from a file or from Dask are reduced to cells where a family takes these, and gathered else.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import validate_data
 
-from ..arrays import array_namespace, device_of, is_dask, is_torch, to_numpy
+from ..arrays import array_namespace, is_dask, is_torch, to_numpy
 from ..errors import InputError, warn
+from ..inputs.batch import in_type
 from ..inputs.context import ContextReader, check_context_rows, find_context
 from ..inputs.dask import as_array as dask_array
 from ..inputs.dask import chunks_of, reduce_tasks, task
-from ..inputs.files import is_blocks, is_empty
-from ..inputs.formats import as_array, class_names, column_names, format_of, library_of, named_columns
+from ..inputs.files import is_blocks
+from ..inputs.formats import as_array, class_names, column_names, format_of, named_columns
 from ..inputs.names import classes_of, listing, numbers_of
 from ..inputs.validation import (
     check_choice,
@@ -46,8 +47,6 @@ from .binary_map import BLOCK, expit, log_odds
 EXACT_ROWS, _CELLS = 8192, 2048
 # Rows that are read at a time.
 _READ = 1 << 20
-_LARGEST = float(np.finfo(np.float64).max)
-_NO_LABELS = "requires y to be passed, but the target y is None: give the label of every row."
 
 # Label -> scores (n, J), weights (n,) and context (n, C): of all rows, or of cells that stand for them.
 Cells = dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -58,14 +57,8 @@ def cells_by_label(
 ) -> Cells:
     """The rows of a block by their label, or cells of them."""
     context = np.zeros((len(scores), 0)) if codes is None else codes
-    ordered = len(labels) > 0 and labels.dtype.kind != "U"
-    names = np.unique([labels.min(), labels.max()]) if ordered else labels
-    if not ordered or np.count_nonzero((labels > names[0]) & (labels < names[-1])):
-        names = np.unique(labels)  # slow where there are many rows
-    rows = {name: np.flatnonzero(labels == name) for name in names.tolist()}
-    return merged(
-        {name: (scores[own], weight[own], context[own]) for name, own in rows.items()}, reduced=reduced
-    )
+    rows = {name: np.flatnonzero(labels == name) for name in set(labels.tolist())}
+    return merged({k: (scores[own], weight[own], context[own]) for k, own in rows.items()}, reduced=reduced)
 
 
 def merged(*parts: Cells, reduced: bool) -> Cells:
@@ -86,9 +79,8 @@ def _compressed(v: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarr
     order = np.argsort(v)
     v, weight = v[order], weight[order]
     cumulative = np.cumsum(weight)
-    starts = np.unique(
-        np.searchsorted(cumulative, np.arange(_CELLS) * (cumulative[-1] / _CELLS), side="right")
-    )
+    ends = np.arange(_CELLS) * (cumulative[-1] / _CELLS)
+    starts = np.unique(np.searchsorted(cumulative, ends, side="right"))
     unit = max(-float(v[0]), float(v[-1])) / 1e100  # sums of very large scores would overflow
     masses = np.add.reduceat(weight, starts)
     moments = np.add.reduceat(weight * (v / unit if unit > 1.0 else v), starts)
@@ -107,11 +99,11 @@ class ScoreCalibrator(Calibrator):
     """
 
     preserves_ranking: ClassVar[bool] = True
-    _any_array = True
     # Whether cells may stand for rows.
     _takes_cells: ClassVar[bool] = False
     _inputs: ClassVar[tuple[str, ...]] = ("logits", "probabilities", "scores")
     columns: str = "classes"
+    labels_: np.ndarray
 
     @abstractmethod
     def _fit_scores(
@@ -120,8 +112,8 @@ class ScoreCalibrator(Calibrator):
         """Learn from scores (n, J), labels 0 and 1 in double precision, weights (n,) and context (n, C)."""
 
     @abstractmethod
-    def _log_odds(self, scores: list[Any], xp: Any) -> Any:
-        """Calibrated log-odds of scores, each (n,) in double precision."""
+    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
+        """Calibrated log-odds (n,) of scores (n, J) in double precision."""
 
     def _effects(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What context multiplies the log-odds by, and then adds to them."""
@@ -133,15 +125,11 @@ class ScoreCalibrator(Calibrator):
         self._check_fitted()
         return self.labels_
 
-    def _calibrate(self, logits: Any) -> Any:
-        return self._on_block(logits, "transform", None)
-
     # Reading
 
-    def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, list[Any]]:
-        """Values as they came, an array of numpy or torch, and their scores, each (n,) in double precision."""
-        self._check_frame(X)
-        values, eps = read_floats(format_of(X).array(X), "X")
+    def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, np.ndarray]:
+        """Values as they came, an array of numpy or torch, and their scores (n, J) in double precision."""
+        values, eps = read_floats(as_array(X), "X")
         if 0 in values.shape:
             what = "0 feature(s)" if values.shape[0] else "0 sample(s)"
             raise InputError(f"X has {what} (shape={tuple(values.shape)}) while a minimum of 1 is required.")
@@ -153,60 +141,54 @@ class ScoreCalibrator(Calibrator):
                 f"{tuple(values.shape)}. For several scores of the same event use BinaryMCCT(columns='scores'), for several "
                 "classes MCCT. Reshape your data where it is a single row."
             )
-        xp = array_namespace(values)
-        double = xp.astype(values, xp.float64, copy=False) if values.dtype != xp.float64 else values
-        if values.ndim == 1:
-            scores = [double]
-        elif several or width == 1:
-            scores = [double[:, j] for j in range(width)]
-        elif self.input == "probabilities":
-            pair = xp.stack([self._checked_score(double[:, j], xp, first_row) for j in (0, 1)], axis=1)
-            check_probability_rows(
-                pair, eps, "X", first_row, "For scores of another kind use input='scores'."
-            )
-            return values, [pair[:, 1]]
-        else:
-            scores = [double[:, 1] - double[:, 0]]
-        return values, [self._checked_score(score, xp, first_row) for score in scores]
+        scores = to_numpy(values).astype(np.float64, copy=False).reshape(len(values), width)
+        if several or width == 1:
+            return values, self._in_range(scores, first_row)
+        if self.input == "probabilities":
+            scores = self._in_range(scores, first_row)
+            advice = "For scores of another kind use input='scores'."
+            check_probability_rows(scores, eps, "X", first_row, advice)
+            return values, scores[:, 1:]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return values, self._in_range(scores[:, 1:] - scores[:, :1], first_row)
 
-    def _checked_score(self, score: Any, xp: Any, first_row: int) -> Any:
-        low, high = float(xp.min(score)), float(xp.max(score))
-        if self.input != "probabilities":
-            if low >= -_LARGEST and high <= _LARGEST:
-                return score
-        elif low >= -1e-6 and high <= 1 + 1e-6:
-            return score if low >= 0 and high <= 1 else xp.clip(score, 0.0, 1.0)
-        if bool(xp.any(xp.isnan(score))):
-            what, advice, bad = "contains NaN", "Find where it comes from, or drop the row.", xp.isnan(score)
-        elif bool(xp.any(xp.isinf(score))):
-            what, bad = "contains infinity", xp.isinf(score)
+    def _in_range(self, scores: np.ndarray, first_row: int) -> np.ndarray:
+        """Scores that are finite, and probabilities between 0 and 1."""
+        low, high = float(scores.min()), float(scores.max())
+        finite = np.isfinite([low, high]).all()
+        if self.input != "probabilities" and finite:
+            return scores
+        if low >= -1e-6 and high <= 1 + 1e-6:
+            return scores if low >= 0 and high <= 1 else np.clip(scores, 0.0, 1.0)
+        wrong = ~((scores >= 0) & (scores <= 1)) if finite else ~np.isfinite(scores)
+        row, column = np.argwhere(wrong)[0]
+        value = float(scores[row, column])
+        if np.isnan(value):
+            what, advice = "contains NaN", "Find where it comes from, or drop the row."
+        elif np.isinf(value):
+            what = "contains infinity"
             advice = "Clip it to a finite score; as a probability it is 0 or 1 (input='probabilities')."
         else:
-            what, bad = "is no probability", ~((score >= 0) & (score <= 1))
+            what = "is no probability"
             advice = "For log-odds use input='logits', for any other scale input='scores'."
-        row = int(xp.argmax(xp.astype(bad, xp.int8)))
-        raise InputError(f"X {what}: first in row {first_row + row}, {float(score[row])}. {advice}")
+        raise InputError(f"X {what}: first in row {first_row + int(row)}, {value}. {advice}")
 
     def _labels_of(self, y: Any, n_rows: int) -> np.ndarray:
         if y is None:
-            raise InputError(_NO_LABELS)
-        labels = np.asarray(to_numpy(format_of(y).array(y)))
+            raise InputError(
+                "requires y to be passed, but the target y is None: give the label of every row."
+            )
+        labels = np.asarray(to_numpy(as_array(y)))
         if labels.dtype.kind == "O":
             labels = np.asarray(labels.tolist())
         if labels.ndim == 2 and labels.shape[1] == 1:
-            warn(
-                "A column-vector y was passed when a 1d array was expected: pass y.ravel().",
-                DataConversionWarning,
-            )
+            advice = "A column-vector y was passed when a 1d array was expected: pass y.ravel()."
+            warn(advice, DataConversionWarning)
             labels = labels[:, 0]
-        if labels.ndim == 2 and len(labels) == n_rows:
-            raise InputError(
-                f"y has shape {labels.shape}: expected one label for each row. For one-hot labels pass y.argmax(axis=1)."
-            )
         if labels.ndim != 1 or len(labels) != n_rows:
             raise InputError(
-                f"y has shape {labels.shape} and X has {n_rows} rows: expected one label for each, found input variables with "
-                f"inconsistent numbers of samples: {[n_rows, *labels.shape[:1]]}."
+                f"y has shape {labels.shape} and X has {n_rows} rows: expected one label for each row. For one-hot labels pass "
+                f"y.argmax(axis=1). Found input variables with inconsistent numbers of samples: {[n_rows, *labels.shape[:1]]}."
             )
         if labels.dtype.kind == "f" and not np.isfinite(labels).all():
             raise InputError(
@@ -217,20 +199,19 @@ class ScoreCalibrator(Calibrator):
         return labels
 
     def _cells_of(self, X: Any, y: Any, sample_weight: Any, codes: Any, first_row: int) -> Cells:
-        """Scores of a block of rows, as double precision on the host; probabilities as log-odds."""
-        columns = [to_numpy(score) for score in self._read_scores(X, first_row)[1]]
+        """Scores of a block of rows, probabilities as log-odds, by label."""
+        scores = self._read_scores(X, first_row)[1]
         if self.input == "probabilities":
-            columns = [log_odds(p, np) for p in columns]
-        matrix, labels = np.stack(columns, axis=1), self._labels_of(y, len(columns[0]))
-        weight: Any = check_weights(sample_weight, matrix, first_row=first_row)
+            scores = log_odds(scores, np)
+        labels = self._labels_of(y, len(scores))
+        weight: Any = check_weights(sample_weight, scores, first_row=first_row)
+        weight = np.ones(len(labels)) if weight is None else weight
         check_context_rows(codes, len(labels), first_row)
-        if weight is None:
-            weight = np.ones(len(labels))
-        elif not weight.all():
+        if not weight.all():
             counted = weight > 0
-            matrix, labels, weight = matrix[counted], labels[counted], weight[counted]
+            scores, labels, weight = scores[counted], labels[counted], weight[counted]
             codes = None if codes is None else codes[counted]
-        return cells_by_label(matrix, labels, weight, codes, self._takes_cells)
+        return cells_by_label(scores, labels, weight, codes, self._takes_cells)
 
     def _check_frame(self, X: Any) -> None:
         """Refuse a frame whose columns are not those of the fit, or in another order."""
@@ -255,14 +236,13 @@ class ScoreCalibrator(Calibrator):
         check_choice(self.input, "input", self._inputs)
         for name in ("context_", "unseen_", "feature_names_in_"):
             self.__dict__.pop(name, None)
-        codes = None
-        if context is not None:
-            self.context_, self.unseen_ = ContextReader.of(context).having_seen(context), 0
-            codes = self.context_.codes(context)
+        codes = None if context is None else self._codes_of_fit(context)
         merge = partial(merged, reduced=self._takes_cells)
+        if start is not None and (is_dask(X) or is_blocks(X, y)):
+            raise InputError(
+                "start: the new rows must be arrays in memory. Rows since the change are enough."
+            )
         if is_dask(X) or hasattr(X, "to_dask_array"):
-            if start is not None or y is None:
-                raise InputError(_NO_LABELS if y is None else "start: the new rows must be arrays in memory.")
             cells: Cells = reduce_tasks(self._dask_tasks(X, y, sample_weight, codes), merge)
         else:
             parts = self._parts(X, y, sample_weight, codes)
@@ -278,7 +258,7 @@ class ScoreCalibrator(Calibrator):
                 else "One class alone says nothing of the other: give rows of both."
             )
             raise InputError(
-                f"y holds {len(names)} class{'es' * (len(names) > 1)}, {names[:3]}, but a score is calibrated for two. {advice}"
+                f"y holds {len(names)} classes, {names[:3]}, but a score is calibrated for two. {advice}"
             )
         self._check_columns_in_order(X, names)
         self.labels_ = np.array(names)
@@ -288,6 +268,12 @@ class ScoreCalibrator(Calibrator):
         if self.input == "logits" and scores.shape[1] == 1:
             warn_of_probabilities(scores)
         self._fit_scores(scores, labels, weight, codes if codes.shape[1] else None)
+
+    def _codes_of_fit(self, context: Any) -> np.ndarray:
+        """The context of rows as numbers (n, C), read with what was learnt of rows before."""
+        reader = getattr(self, "context_", None) or ContextReader.of(context)
+        self.context_, self.unseen_ = reader.having_seen(context), 0
+        return self.context_.codes(context)
 
     def _check_columns_in_order(self, X: Any, labels: list[Any]) -> None:
         """Columns called after the labels stand in their order: the second is the class whose probability is asked for."""
@@ -304,51 +290,51 @@ class ScoreCalibrator(Calibrator):
 
     def _parts(self, X: Any, y: Any, weight: Any, codes: np.ndarray | None) -> Iterator[tuple[Any, ...]]:
         """Values, labels, weights, context and number of the first row, of some rows at a time."""
-        if not is_blocks(X, y):
-            self._remember_shape(X)
-            n = X.shape[0] if getattr(X, "shape", ()) and hasattr(X, "dtype") else 0
-            if n <= _READ:
-                yield X, y, weight, codes, 0
-                return
-            y = self._labels_of(y, n)
-            for first in range(0, n, _READ):
-                rows = slice(first, first + _READ)
-                own = weight if weight is None or np.ndim(weight) == 0 else weight[rows]
-                yield X[rows], y[rows], own, None if codes is None else codes[rows], first
+        if is_blocks(X, y):
+            if y is not None or weight is not None or codes is not None:
+                raise InputError(
+                    "y: blocks hold their labels, weights and context themselves; leave y, sample_weight and context out."
+                )
+            yield from self._parts_of_blocks(X() if callable(X) else X)
             return
-        if y is not None or weight is not None or codes is not None:
-            raise InputError(
-                "y: blocks hold their labels, weights and context themselves; leave y, sample_weight and context out."
-            )
+        self._remember_shape(X)
+        n = X.shape[0] if getattr(X, "shape", ()) and hasattr(X, "dtype") else 0
+        if n <= _READ:
+            yield X, y, weight, codes, 0
+            return
+        y = self._labels_of(y, n)
+        for rows in row_slices(X, _READ):
+            own = weight if weight is None or np.ndim(weight) == 0 else weight[rows]
+            yield X[rows], y[rows], own, None if codes is None else codes[rows], rows.start
+
+    def _parts_of_blocks(self, blocks: Any) -> Iterator[tuple[Any, ...]]:
         first = 0
-        for block in X() if callable(X) else X:
+        for block in blocks:
             if not isinstance(block, tuple | list) or len(block) < 2:
                 raise InputError("X: each block must be (X, y) or (X, y, sample_weight).")
             values, y, *rest = block
             if not len(y):
                 continue
-            context = find_context(rest)
-            weight = next((part for part in rest if part is not context and part is not None), None)
+            self._check_frame(values) if first else self._remember_shape(values)
+            context, codes, before = find_context(rest), None, getattr(self, "context_", None)
             if context is not None:
-                before = getattr(self, "context_", None) or ContextReader.of(context)
-                self.context_, self.unseen_ = before.having_seen(context), 0
+                codes = self._codes_of_fit(context)
                 if first and self.context_ != before:
                     raise InputError(
                         "context: a block has categories that the blocks before had not. Give context= with arrays in memory."
                     )
-            if first == 0:
-                self._remember_shape(values)
-            yield values, y, weight, None if context is None else self.context_.codes(context), first
+            yield values, y, next((w for w in rest if w is not context and w is not None), None), codes, first
             first += len(y)
 
     def _dask_tasks(self, X: Any, y: Any, sample_weight: Any, codes: np.ndarray | None) -> list[Any]:
         """The cells of each chunk."""
-        named = X if hasattr(X, "columns") else None
-        X = dask_array(X)
-        if any(np.isnan(size) for size in X.chunks[0]):
-            X = X.compute_chunk_sizes()
-        self._remember_shape(X if named is None else named)
-        rows = X[:, None] if X.ndim == 1 else X.rechunk({1: -1})
+        if y is None:
+            self._labels_of(y, 0)
+        array = dask_array(X)
+        if any(np.isnan(size) for size in array.chunks[0]):
+            array = array.compute_chunk_sizes()
+        self._remember_shape(X if hasattr(X, "columns") else array)
+        rows = array[:, None] if array.ndim == 1 else array.rechunk({1: -1})
         chunks = chunks_of(rows, dask_array(y), dask_array(sample_weight), codes)
         return [task(self._cells_of, *chunk) for chunk in chunks]
 
@@ -357,22 +343,18 @@ class ScoreCalibrator(Calibrator):
     ) -> Iterator[tuple[Any, ...]]:
         """The rows, and the same rows twice, labelled by the probabilities of an old calibrator."""
         check_number(start_rows, "start_rows", least=0)
-        if is_blocks(X, y):
-            raise InputError(
-                "start: the new rows must be arrays in memory. Rows since the change are enough."
-            )
         if not hasattr(start, "predict_proba") or len(getattr(start, "classes_", ())) != 2:
             raise InputError("start must be a fitted calibrator of two classes.")
         self._remember_shape(X)
         keywords = {"context": context} if getattr(start, "context_", None) is not None else {}
-        p = to_numpy(read_floats(format_of(X).array(start.predict_proba(X, **keywords)), "start")[0])
+        p = to_numpy(read_floats(as_array(start.predict_proba(X, **keywords)), "start")[0])
         p = (p[:, 1] if p.ndim == 2 else p).astype(np.float64)
         names = np.unique(self._labels_of(y, len(p))).tolist()
         if not set(names) <= set(start.classes_.tolist()):
             raise InputError(
                 f"y holds {names}, but start was fitted to the labels {start.classes_.tolist()}."
             )
-        weight = check_weights(weight, p[:, None])
+        weight = check_weights(weight, p)
         weight = np.ones(len(p)) if weight is None else weight
         old = weight * (start_rows / weight.sum())
         yield X, y, weight, codes, 0
@@ -384,86 +366,86 @@ class ScoreCalibrator(Calibrator):
     def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
         self._check_fitted()
         if type(X) is np.ndarray and X.ndim == 1 and context is None and out is None:
-            return self._on_block(X, method, self._codes(None))
+            return self._on_rows(method, X, context=self._codes(None))  # the short way
         self._check_frame(X)
         if is_dask(X) or hasattr(X, "to_dask_array"):
             return self._on_dask(X, method, context)
-        its_format, codes = format_of(X), self._codes(context)
-        values = its_format.array(X)
-        # An array in a file is read in parts.
-        in_file = isinstance(values, np.memmap) or library_of(values) in ("zarr", "h5py")
-        starts = range(0, values.shape[0], _READ) if in_file else (0,)
+        array, codes = as_array(X), self._codes(context)
+        array = array if getattr(array, "shape", ()) else self._read_scores(array)[0]
+        check_context_rows(codes, array.shape[0])
         results = []
-        for first in starts:
-            rows = slice(first, first + _READ) if in_file else slice(None)
-            part = values[rows] if in_file else values
-            result = self._on_block(part, method, None if codes is None else codes[rows], first)
+        for rows in row_slices(array, _READ):
+            own = None if codes is None else codes[rows]
+            result = self._on_rows(method, array[rows], rows.start, context=own)
             if out is None:
                 results.append(result)
             else:
                 out[rows] = result
         if out is not None:
             return out
-        return self._back(results[0] if len(results) == 1 else np.concatenate(results), X, method)
+        return self._back(array_namespace(results[0]).concat(results) if results[1:] else results[0], X)
 
-    def _back(self, result: Any, X: Any, method: str) -> Any:
-        """Results in the format of X."""
-        names = self._names_of_results(method) if hasattr(X, "columns") and result.ndim == 2 else None
-        if names is not None:
-            import narwhals as nw
+    def _back(self, result: Any, X: Any) -> Any:
+        """Results in the format of X: a frame has columns called after the labels, where they are not those of X."""
+        if hasattr(X, "columns") and result.ndim == 2:
+            names = self._names_of_results(result.shape[1])
+            if names is not None:
+                import narwhals as nw
 
-            first = nw.nth(0)
-            X = nw.from_native(X).select(*(first.alias(str(name)) for name in names)).to_native()
+                first = nw.nth(0)
+                X = nw.from_native(X).select(*(first.alias(str(name)) for name in names)).to_native()
         return format_of(X).back(result, X, -1)
 
-    def _names_of_results(self, method: str) -> np.ndarray | None:
+    def _names_of_results(self, n_columns: int) -> np.ndarray | None:
         """What the columns of results are called; None: like those of X."""
-        if self.columns == "classes" and self.n_features_in_ == 2:
+        if n_columns == self.n_features_in_ and (self.columns == "classes" or n_columns == 1):
             return None
-        if method == "predict_proba":
-            return self.labels_
-        return self.get_feature_names_out() if self.n_features_in_ > 1 else None
+        return self.labels_ if n_columns == 2 else self.get_feature_names_out()
 
-    def _on_block(self, X: Any, method: str, codes: np.ndarray | None, first_row: int = 0) -> Any:
+    def _on_rows(
+        self, method: str, X: Any, first_row: int = 0, dtype: Any = None, context: np.ndarray | None = None
+    ) -> Any:
         values, scores = self._read_scores(X, first_row)
-        width = values.shape[1] if values.ndim == 2 else None
-        expected = self.n_features_in_
+        width, expected = values.shape[1] if values.ndim == 2 else None, self.n_features_in_
         if width not in (None, expected) or (width is None and self.columns == "scores" and expected != 1):
             raise InputError(
                 f"X has {width or 1} features, but {type(self).__name__} is expecting {expected} features as input. "
                 "Reshape your data where it is a single row."
             )
-        check_context_rows(codes, len(values), first_row)
-        xp = array_namespace(values)
+        check_context_rows(context, len(scores), first_row)
 
         def of(rows: slice) -> Any:
             with np.errstate(over="ignore", under="ignore"):
-                f = self._log_odds([score[rows] for score in scores], xp)
-            if codes is not None:
-                factor, added = (xp.asarray(x, **device_of(f)) for x in self._effects(codes[rows]))
-                f = factor * f + added
-            return self._formed(f, values[rows], method, xp)
+                f = self._log_odds(scores[rows])
+                if context is not None:
+                    factor, added = self._effects(context[rows])
+                    f = factor * f + added
+                return self._formed(f, values[rows], method)
 
-        return map_blocks(of, row_slices(values, BLOCK if isinstance(values, np.ndarray) else len(values)))
+        return map_blocks(of, row_slices(scores, BLOCK), serial=is_torch(values))
 
-    def _formed(self, f: Any, values: Any, method: str, xp: Any) -> Any:
-        """Log-odds, probabilities or labels in the shape and the type of the values."""
+    def _calibrate(self, logits: Any) -> Any:
+        return self._on_rows("transform", logits)
+
+    def _formed(self, f: np.ndarray, values: Any, method: str) -> Any:
+        """Log-odds (n,) or (n, L), probabilities or labels in the shape and the type of the values."""
         if method == "log_odds":
             return f
         if method == "predict":
-            return labels_like(self.labels_, f, values)
+            chosen = self.labels_[(f > 0).astype(np.intp)]
+            if is_torch(values) and chosen.dtype.kind in "iubf":
+                return array_namespace(values).asarray(chosen, device=values.device)
+            return chosen
+        one_result = values.ndim == 1 or f.ndim == 2
         if method == "transform":
-            limit = float(xp.finfo(values.dtype).max)
-            f = xp.clip(f, -limit, limit)
-            result = f if values.ndim == 1 else f[:, None]
-            if values.ndim == 2 and values.shape[1] == 2 and self.columns == "classes":
-                result = xp.stack([-0.5 * f, 0.5 * f], axis=1)
-        elif values.ndim == 1:
-            result = expit(f, xp)
+            largest = float(array_namespace(values).finfo(values.dtype).max)
+            result = np.clip(f, -largest, largest)
+            if not one_result:
+                two = values.shape[1] == 2 and self.columns == "classes"
+                result = np.stack([-0.5 * result, 0.5 * result], axis=1) if two else result[:, None]
         else:
-            result = xp.stack([expit(-f, xp), expit(f, xp)], axis=1)
-        with np.errstate(under="ignore", over="ignore"):
-            return xp.astype(result, values.dtype, copy=False)
+            result = expit(f, np) if one_result else np.stack([expit(-f, np), expit(f, np)], axis=1)
+        return in_type(result, values, values.dtype)
 
     def _on_dask(self, X: Any, method: str, context: Any) -> Any:
         if context is not None:
@@ -472,26 +454,26 @@ class ScoreCalibrator(Calibrator):
             )
         self._codes(None)
         X = dask_array(X)
-        if X.ndim == 2:
-            X = X.rechunk({1: -1})
-        of_x = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
-        probe = self._on_block(np.full((1, *X.shape[1:]), 0.5, of_x), method, None)
+        X = X.rechunk({1: -1}) if X.ndim == 2 else X
+        dtype = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
+        probe = self._on_rows(method, np.full((1, *X.shape[1:]), 0.5, dtype))
         axes: dict[str, Any] = {"drop_axis": 1} if probe.ndim < X.ndim else {}
         if probe.ndim == 2:
             axes = {"chunks": (X.chunks[0], (probe.shape[1],))}
-        function = partial(self._on_block, method=method, codes=None)
+        function = partial(self._on_rows, method)
         return X.map_blocks(function, dtype=probe.dtype, meta=probe[:0], **axes)
 
     def _predicted(self, blocks: Iterator[tuple[Any, Any]]) -> Iterator[Any]:
         first_row = 0
         for X, context in blocks:
-            if is_empty(X):
+            if 0 in getattr(X, "shape", ())[:1]:
                 yield X
                 continue
+            self._check_frame(X)
             codes = None if context is None else self._counted(context)
-            result = self._on_block(X, "predict_proba", codes, first_row)
+            result = self._on_rows("predict_proba", as_array(X), first_row, context=codes)
             first_row += len(result)
-            yield self._back(result, X, "predict_proba")
+            yield self._back(result, X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """`Calibrator.score` of scores."""
@@ -500,16 +482,16 @@ class ScoreCalibrator(Calibrator):
             raise InputError(
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics."
             )
-        f = to_numpy(self._on_block(X, "log_odds", self._codes(context)))
+        self._check_frame(X)
+        f = self._on_rows("log_odds", X, context=self._codes(context))
         labels = self._labels_of(y, len(f))
         in_fit = np.isin(labels, self.labels_)
         if not in_fit.all():
             raise InputError(
                 f"y: the label {labels[~in_fit][0]} is none of the two of the fit, {self.labels_.tolist()}."
             )
-        weight = check_weights(sample_weight, f[:, None])
         loss = np.logaddexp(0.0, np.where(labels == self.labels_[1], -f, f))
-        return -float(np.average(loss, weights=weight))
+        return -float(np.average(loss, weights=check_weights(sample_weight, f)))
 
     def check_state(self) -> None:
         """Raise ValueError unless fitted attributes can be those of a fit (`state`)."""
@@ -517,9 +499,8 @@ class ScoreCalibrator(Calibrator):
         n, labels = self.n_features_in_, np.asarray(self.labels_)
         right = labels.shape == (2,) and labels.dtype.kind in "iubfU" and labels[0] < labels[1]
         state.expect(right, "labels_", labels, "two labels in order")
-        state.expect(
-            type(n) is int and (n in (1, 2) or (n > 2 and self.columns == "scores")), "n_features_in_", n
-        )
+        right = type(n) is int and (n in (1, 2) or (n > 2 and self.columns == "scores"))
+        state.expect(right, "n_features_in_", n)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -535,17 +516,10 @@ def _columns_of(X: Any) -> Any:
     return columns if width > 1 or (width == 1 and as_array(columns).shape[1:] == (1,)) else None
 
 
-def labels_like(labels: np.ndarray, f: Any, values: Any) -> Any:
-    """The second label where log-odds are positive, as an array of the library of ``values``."""
-    chosen = labels[to_numpy(f > 0).astype(np.intp)]
-    if is_torch(values) and labels.dtype.kind in "iubf":
-        return array_namespace(values).asarray(chosen, device=values.device)
-    return chosen
-
-
 def check_rising(name: str, values: Any, size: int | None = None, strictly: bool = False) -> None:
     """Raise ValueError unless numbers rise; with a ``size``, so many probabilities that do not fall."""
     a = np.asarray(values, dtype=np.float64)
     right: Any = a.ndim == 1 and len(a) and np.isfinite(a).all() and size in (None, len(a))
-    state.expect(right and np.diff(a) > (0.0 if strictly else -1e-12), name, a, "numbers that rise")
-    state.expect(size is None or (a >= 0) & (a <= 1), name, a, "probabilities")
+    rising = right and (np.diff(a) > (0.0 if strictly else -1e-12)).all()
+    state.expect(rising, name, a, "numbers that rise")
+    state.expect(size is None or ((a >= 0) & (a <= 1)).all(), name, a, "probabilities")
