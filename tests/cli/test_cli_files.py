@@ -111,9 +111,9 @@ def test_options_that_say_what_is_what(run: Run, folder: Path) -> None:
     expected = mc.TemperatureScaling(input="probabilities").fit(plain.values, plain.labels).temperature_
     kind = ("--kind", "probabilities")
     PETS[[*NAMES, "label"]].to_csv("bare.csv", index=False, header=False)
-    assert fitted("bare.csv", "--labels-name", "-1", "--classes", "cat,dog,owl", *kind) == pytest.approx(
-        expected
-    )
+    assert "has no line of names" in run("fit", "bare.csv", "-o", "c.json", code=1).stderr
+    np.savez("words.npz", probs=PROBS, label=PETS["label"].to_numpy(str))
+    assert fitted("words.npz", "--classes", "cat,dog,owl", *kind) == pytest.approx(expected)
     assert list(mc.load("cal.json").feature_names_in_) == NAMES
     PETS.rename(columns=lambda name: f"p_{name}" if name in NAMES else name).assign(noise=1.0).to_csv(
         "p.csv", index=False
@@ -169,8 +169,6 @@ def test_every_command_for_a_file_runs_as_pasted(run: Run, folder: Path) -> None
     both.join(PETS[NAMES].add_prefix("m2_prob_")).to_csv("two.csv", index=False)
     probs.rename(columns={"label": "fine"}).assign(coarse="pet").to_csv("levels.csv", index=False)
     probs.assign(w=1.0).to_csv("weighted.csv", index=False)
-    PETS[NAMES].assign(label=LABELS).to_csv("bare.csv", index=False, header=False)
-    PETS[[*NAMES, "label"]].to_csv("bare_words.csv", index=False, header=False)
     PETS[NAMES].to_csv("scores.csv", index=False)
     (folder / "truth.txt").write_text("\n".join(PETS["label"]))
     np.savez("from_one.npz", probs=PROBS, labels=LABELS + 1)

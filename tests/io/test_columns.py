@@ -110,7 +110,7 @@ def test_the_only_array_of_a_second_file_with_parts(tmp_path: Path) -> None:
 
 def test_refusals_name_what_there_is(tmp_path: Path) -> None:
     path = written(tmp_path, ".csv")
-    with pytest.raises(FileError, match=r"no column 'sbject'.*'subject'"):
+    with pytest.raises(FileError, match=r"has no 'sbject'.*'subject'"):
         read_columns(path, "sbject")
     with pytest.raises(FileError, match=r"neither a file nor a column.*'subject', 'year', 'dose'"):
         find_columns("sbject", path)

@@ -17,7 +17,7 @@ import monocal as mc
 from monocal import persistence
 from monocal.data import LogitsSet, atomic_path, read, write
 from monocal.errors import FileError
-from monocal.io.column_choice import choose
+from monocal.io.columns import choose
 from monocal.io.named_arrays import NamedArrays
 from monocal.io.write import put_npy
 

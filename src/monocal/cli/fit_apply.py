@@ -383,7 +383,7 @@ def apply(
 
 
 def _float_type(data: LogitsSet) -> np.dtype:
-    from ..io.logits_set import float_type
+    from ..io.assembly import float_type
 
     return float_type(data.values.dtype)
 
@@ -448,7 +448,7 @@ def _write(
 
 def _names_of_results(columns: tuple[str, ...], kind: str) -> list[str]:
     """``score`` -> ``score_calibrated``; a name that says logits does not stay where probabilities are written."""
-    from ..io.column_names import CALIBRATED
+    from ..io.columns import CALIBRATED
 
     if kind == "logits":
         return [f"{name}{CALIBRATED}_logit" for name in columns]

@@ -206,7 +206,7 @@ class Reading:
 
     def open(self, path: Path, *, mmap: bool = False) -> NamedArrays:
         """The arrays of a file, not read yet."""
-        from ..io.named_arrays import open_arrays
+        from ..io.opening import open_arrays
 
         return open_arrays(path, mmap=mmap, separator=self.separator, decimal=self.decimal)
 
@@ -390,7 +390,7 @@ def _listed(names: str | None, always: bool) -> str | list[str] | None:
 
 def _has_parts(source: NamedArrays) -> bool:
     """Whether a file has outputs for two parts or more."""
-    from ..io.column_names import meaning
+    from ..io.columns import meaning
 
     return len({one.part for one in map(meaning, source.names) if one.part and one.holds_values}) > 1
 

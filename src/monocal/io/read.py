@@ -1,4 +1,4 @@
-"""From a path to a set:  open the file, choose columns by name (`monocal.io.column_choice`), bring them into one form."""
+"""From a path to a set:  open the file, choose columns by name (`monocal.io.columns`), bring them into one form."""
 
 from __future__ import annotations
 
@@ -13,28 +13,24 @@ import numpy as np
 
 from monocal.errors import FileError, InputError, MissingExtraError, warn, wording
 from monocal.inputs.names import Part, listing
-from monocal.io.column_choice import Choice, choose, find_labels, refuse_words
-from monocal.io.column_names import (
+from monocal.io.assembly import Assembly, is_one_hot
+from monocal.io.columns import (
     CALIBRATED,
+    Choice,
     Names,
     as_part,
+    choose,
     choose_group,
+    columns_aside,
     find_names,
+    labels_of,
     meaning,
+    refuse_words,
     split_part,
-    without_part,
 )
-from monocal.io.logits_set import Assembly, LogitsSet, Splits, is_one_hot, missing
-from monocal.io.named_arrays import (
-    FOUND_IN_FOLDERS,
-    NamedArrays,
-    as_path,
-    extension,
-    is_number,
-    open_arrays,
-    stem,
-    typed,
-)
+from monocal.io.logits_set import LogitsSet, Splits
+from monocal.io.named_arrays import NamedArrays, as_path, extension, is_number, stem
+from monocal.io.opening import FOUND_IN_FOLDERS, open_arrays, typed
 
 AnyFile = str | os.PathLike[str] | Any  # a path, or a frame
 
@@ -66,12 +62,12 @@ def read(
     Parameters
     ----------
     path : path or frame
-        ``.csv``, ``.tsv`` (also ``.csv.gz``, ``.tsv.gz``), ``.xlsx``, ``.parquet``, ``.feather``, ``.npz``, ``.npy``,
+        ``.csv``, ``.tsv`` (also packed, ``.csv.gz``), ``.xlsx``, ``.parquet``, ``.feather``, ``.npz``, ``.npy``,
         ``.safetensors``, ``.h5``/``.hdf5``, ``.pt``/``.pth`` of torch, ``.json`` and ``.jsonl`` (a row in each object, or samples
-        of lm-evaluation-harness), ``.txt``, a pickle of arrays (``.p``, ``.pkl``, ``.pickle``), or a folder of ``.npy`` files; or
-        a pandas or polars frame in memory. Arrays are recognised by name: ``logits``, ``probabilities`` (``probs``,
-        ``y_pred_proba``) and ``labels`` (``y``, ``target``, ``class``), with ``_val``/``_cal`` and ``_test`` for the two
-        parts; in tables a class is a column: ``logit_0``, ``prob_cat`` or just ``cat``.
+        of lm-evaluation-harness), ``.txt`` (a label in each line), a pickle of arrays (``.p``, ``.pkl``, ``.pickle``), or a
+        folder of ``.npy`` files; or a pandas or polars frame in memory. Arrays are recognised by name: ``logits``,
+        ``probabilities`` (``probs``, ``y_pred_proba``) and ``labels`` (``y``, ``target``, ``class``), with ``_val``/``_cal`` and
+        ``_test`` for the two parts; in tables a class is a column: ``logit_0``, ``prob_cat`` or just ``cat``.
     values : str or sequence of str, optional
         Name of the array (or names of the columns, in the order of the classes) that holds the outputs. In tables also
         patterns, ``"p_*"``, and places, ``"0"`` for the first column and ``"-1"`` for the last.
@@ -141,12 +137,18 @@ def read_source(
     known_classes: Sequence[str] | None = None,
     many: bool = False,
     strict: bool = False,
+    values: Names | None = None,
+    labels: Names | None = None,
+    labels_file: AnyFile | None = None,
+    classes: Sequence[str] | None = None,
+    weights: str | None = None,
     kind: str | None = None,
+    part: str | None = None,
     group: str | None = None,
     need_labels: bool = False,
     with_labels: bool = True,
     drop_missing: bool = False,
-    **options: Any,
+    **layout: Any,
 ) -> LogitsSet:
     """The set of open arrays; `read` explains the parameters.
 
@@ -155,23 +157,21 @@ def read_source(
     """
     if kind not in (None, "logits", "probabilities", "percent"):
         raise InputError(f"kind must be 'logits', 'probabilities' or 'percent', got {kind!r}.")
-    if options.get("first_label") not in (None, 0, 1):
-        raise InputError(f"{wording('first_label=')} must be 0 or 1, got {options['first_label']!r}.")
-    part, labels_file, classes = (options.get(name) for name in ("part", "labels_file", "classes"))
-    if options.get("values") is not None and group is None and not source.table:
+    if layout.get("first_label") not in (None, 0, 1):
+        raise InputError(f"{wording('first_label=')} must be 0 or 1, got {layout['first_label']!r}.")
+    if values is not None and group is None and not source.table:
         names, group = source.names, ""  # a full name needs no group
     else:
         group, names = choose_group(source, group)
     if expected:  # a calibrator is not applied to what one has made
         names = tuple(n for n in names if not n.endswith(CALIBRATED)) or names
     where = source.title + (f", group {group!r}," if group else "")
-    labels = options.get("labels")
-    other = None
+    other = None  # labels of another file
     if with_labels and labels_file is not None:
         other, labels = _from_labels_file(labels_file, labels, as_part(part)), None
     request: dict[str, Any] = {"where": where, "labels": labels, "part": as_part(part)}
-    request |= {"values": options.get("values"), "weights": options.get("weights")}
-    request |= {"classes": classes or known_classes, "label_values": other and other[0]}
+    request |= {"values": values, "weights": weights, "classes": classes or known_classes}
+    request |= {"label_values": other and other[0]}
     stated = "probabilities" if kind == "percent" else kind
     try:
         choice = choose(source, names, kind=stated or expected, **request)  # type: ignore[arg-type]
@@ -181,12 +181,15 @@ def read_source(
         choice = choose(source, names, **request)
     own_labels = choice.labels if with_labels and other is None else ()
     if need_labels and not own_labels and other is None:
-        raise FileError(_no_labels(source, where, names, choice))
+        name = wording("labels=", next(iter(columns_aside(choice.aside)), None))
+        hint = f"it holds {listing(names)}; name them with {name}, or " if len(names) > 1 else ""
+        raise FileError(f"{where} has no labels: {hint}give their file with {wording('labels_file=')}.")
     assembly, kept = _assembled(source, choice, own_labels, other, classes, many, drop_missing)
-    assembly.first_label, assembly.known_classes = options.get("first_label"), known_classes
-    layout = {name: options[name] for name in ("class_axis", "ignore_index", "unknown") if name in options}
-    made = assembly.finish(kind or choice.kind, stated=kind is not None, strict=strict, **layout)
+    made = assembly.finish(
+        kind or choice.kind, stated=kind is not None, strict=strict, known_classes=known_classes, **layout
+    )
     along = {*choice.aside, *(() if with_labels or labels_file is not None else choice.labels)}
+    one_each = source.table and len(choice.values) == (1 if made.n_classes == 2 else made.n_classes)
     return replace(
         made,
         name=group or (source.title if source.path is None else stem(source.path)),
@@ -195,7 +198,7 @@ def read_source(
         aside=tuple(name for name in names if name in along),
         taken=_taken(source, choice, made, assembly.labels_where),
         ragged=source.ragged,
-        columns=choice.values if assembly.of_columns else (),
+        columns=choice.values if one_each else (),
         kept=kept,
     )
 
@@ -213,20 +216,15 @@ def _assembled(
 
     Labels are ``own_labels`` of the file, or ``other`` labels and what messages call them.
     """
-    more = (choice.weights, None if classes else choice.classes_array)
-    names = [*choice.values, *own_labels, *filter(None, more)]
+    title, names_of = source.title, None if classes else choice.classes_array
+    names = [*choice.values, *own_labels, *filter(None, (choice.weights, names_of))]
     arrays = dict(zip(names, source.load(names), strict=True))  # together: a table is parsed once
-    for name in choice.values:
-        if (
-            source.table and arrays[name].dtype.kind in "iu"
-        ):  # whole numbers in a table are numbers like others
+    for name in choice.values if source.table else ():  # whole numbers in a table are numbers like others
+        if arrays[name].dtype.kind in "iu":
             arrays[name] = arrays[name].astype(np.float64)
-    of_columns = source.table and all(arrays[name].ndim == 1 for name in choice.values)
-    many = many or (choice.pairs and not is_one_hot(np.column_stack(source.load(choice.labels))))
-    rows = {n: a for n, a in arrays.items() if n != choice.classes_array and not (many and n in own_labels)}
-    if other:
-        rows[other[1]] = other[0]
-    complete, kept = _complete(rows, source.title, drop_missing)
+    many = many or (choice.pairs and not is_one_hot(np.column_stack(source.load(choice.labels))).all())
+    of_rows = {n: a for n, a in arrays.items() if n != names_of and not (many and n in own_labels)}
+    complete, kept = _complete(of_rows | ({other[1]: other[0]} if other else {}), title, drop_missing)
     arrays |= complete
     notes = [*source.notes]
     if source.table and all(name.endswith(CALIBRATED) for name in choice.values):
@@ -235,25 +233,25 @@ def _assembled(
         arrays |= {name: arrays[name][kept] for name in own_labels if many}
         notes.append(f"rows with missing values were left out, {len(kept):,} are read")
     class_names = tuple(classes) if classes else choice.classes
-    if choice.classes_array is not None and not classes:
-        class_names = _as_names(arrays[choice.classes_array], f"{choice.classes_array!r} in {source.title}")
-    assembly = Assembly(
-        _joined([arrays[name] for name in choice.values], choice.values, source.title, "classes"),
-        f"{listing(choice.values, 3)} in {source.title}",
-        weights=None if choice.weights is None else arrays[choice.weights],
-        weights_where=f"{choice.weights!r} in {source.title}",
-        class_names=class_names,
-        first_column=choice.first,
-        many=many,
-        of_columns=of_columns,
-        notes=notes,
-    )
+    if names_of is not None:
+        class_names = _as_names(arrays[names_of], f"{names_of!r} in {title}")
+    labels, labels_where = None, f"{listing(own_labels, 3)} in {title}"
     if own_labels:
-        assembly.labels = _joined([arrays[name] for name in own_labels], own_labels, source.title, "labels")
-        assembly.labels_where = f"{listing(own_labels, 3)} in {source.title}"
+        labels = _joined([arrays[name] for name in own_labels], own_labels, title)
     elif other:
-        assembly.labels, assembly.labels_where = arrays[other[1]], other[1]
-    return assembly, kept
+        labels, labels_where = arrays[other[1]], other[1]
+    return Assembly(
+        _joined([arrays[name] for name in choice.values], choice.values, title),
+        f"{listing(choice.values, 3)} in {title}",
+        labels,
+        labels_where,
+        None if choice.weights is None else arrays[choice.weights],
+        f"{choice.weights!r} in {title}",
+        class_names,
+        choice.first,
+        many,
+        notes,
+    ), kept
 
 
 def _complete(
@@ -262,18 +260,15 @@ def _complete(
     """The arrays without the rows in which one of them lacks a value, and the rows that are left (None: all)."""
     n = next((len(array) for array in arrays.values() if array.ndim), 0)
     of_rows = {name: array for name, array in arrays.items() if array.ndim and len(array) == n}
-    lacking = {
-        name: rows for name, array in of_rows.items() if (rows := missing(array)) is not None and rows.any()
-    }
-    if not lacking:
+    gaps = {name: missing for name, array in of_rows.items() if (missing := _missing(array)).any()}
+    if not gaps:
         return arrays, None
-    rows = np.any(list(lacking.values()), axis=0)
+    rows = np.any(list(gaps.values()), axis=0)
     if not drop:
-        each = ", ".join(f"{one.sum():,} in {name!r}" for name, one in list(lacking.items())[:4])
+        each = ", ".join(f"{one.sum():,} in {name!r}" for name, one in list(gaps.items())[:4])
         raise FileError(
-            f"{title} has missing values in {rows.sum():,} of {n:,} rows ({each}{', ...' * (len(lacking) > 4)}), first in "
-            f"row {int(np.argmax(rows))} (counting from 0): fill them, or leave these rows out with "
-            f"{wording('drop_missing=True')}."
+            f"{title} has missing values in {rows.sum():,} of {n:,} rows ({each}{', ...' * (len(gaps) > 4)}), first in row "
+            f"{int(np.argmax(rows))} (counting from 0): fill them, or leave these rows out with {wording('drop_missing=True')}."
         )
     if rows.all():
         raise FileError(f"{title} has missing values in every row: nothing is left.")
@@ -286,23 +281,16 @@ def _complete(
     return {**arrays, **left}, np.flatnonzero(~rows)
 
 
-def _no_labels(source: NamedArrays, where: str, names: Sequence[str], choice: Choice) -> str:
-    if source.headless and len(names) == 1:
-        return (
-            f"{where} has one column without a name and no labels: if it holds scores, give the labels with "
-            f"{wording('labels_file=')}; if it holds labels, give the file of outputs first and this one with "
-            f"{wording('labels_file=')}."
-        )
-    if source.headless:
-        return (
-            f"{where} has no line of names: say which column is the label, {wording('labels=', '-1')} for the last, "
-            f"or give {wording('labels_file=')}."
-        )
-    if len(names) == 1:
-        return f"{where} has no labels: give their file with {wording('labels_file=')}."
-    others = [name for name in names if name not in choice.values and meaning(name).role is None]
-    name = wording("labels=", others[0] if len(others) == 1 else None)
-    return f"{where} has no labels: it holds {listing(names)}; name them with {name}, or give {wording('labels_file=')}."
+def _missing(array: np.ndarray) -> np.ndarray:
+    """Which rows lack a value: NaN, None or blank text. A mapped array is not looked at."""
+    if array.ndim not in (1, 2) or isinstance(array, np.memmap) or array.dtype.kind not in "fOU":
+        return np.zeros(0, bool)
+    if array.dtype.kind == "f":
+        lacks = np.isnan(array)
+    else:
+        cells = [cell is None or cell != cell or not str(cell).strip() for cell in array.ravel().tolist()]
+        lacks = np.array(cells, dtype=bool).reshape(array.shape)
+    return lacks if array.ndim == 1 else lacks.any(axis=1)
 
 
 def _as_names(array: np.ndarray, where: str) -> tuple[str, ...]:
@@ -327,16 +315,16 @@ def _taken(source: NamedArrays, choice: Choice, made: LogitsSet, labels_where: s
     return f"{source.title}: {rows}, {', '.join(parts)}{left}."
 
 
-def _joined(arrays: list[np.ndarray], names: Sequence[str], title: str, what: str) -> np.ndarray:
+def _joined(arrays: list[np.ndarray], names: Sequence[str], title: str) -> np.ndarray:
     """One array of columns; a single one stays as it is."""
     if len(arrays) == 1:
         return arrays[0]
     for name, array in zip(names, arrays, strict=True):
         refuse_words(array, f"{title}, column {name!r}")
-        if array.ndim != 1 or len(array) != len(arrays[0]):
+        if array.shape != (len(arrays[0]),):
             raise FileError(
-                f"{title} has {name!r} of shape {array.shape} among the columns of {what}: expected "
-                f"one number per row, {len(arrays[0])} in all."
+                f"{title} has {name!r} of shape {array.shape} among the columns: expected one number for each of "
+                f"{len(arrays[0])} rows."
             )
     return np.column_stack(arrays)
 
@@ -347,13 +335,12 @@ def _from_labels_file(path: AnyFile, request: Names | None, part: Part | None) -
     if request is not None:
         names = find_names(source, source.names, request, "labels", source.title)
     else:
-        names = find_labels(source.names, part, source.title) or source.names
+        names = labels_of(source.names, part, source.title) or source.names
         if len(names) > 1:
             raise FileError(
                 f"{source.title} has no array of labels: it holds {listing(names)}; say which with {wording('labels=')}."
             )
-    array = _joined(source.load(names), names, source.title, "labels")
-    return array, f"{listing(names, 3)} in {source.title}"
+    return _joined(source.load(names), names, source.title), f"{listing(names, 3)} in {source.title}"
 
 
 def to_carry(source: NamedArrays, names: Sequence[str], *, text: bool) -> dict[str, Any]:
@@ -465,24 +452,21 @@ def read_columns(
     """
     source, stated = open_arrays(path), as_part(part)
     here = source.names if group is None else choose_group(source, group)[1]
-    bases = {full: without_part(_tail(full)) for full in here}
+    bases = {full: split_part(_tail(full)) for full in here}
     chosen: dict[str, str] = {}  # what the caller calls it -> what the file calls it
     if names is None:
-        for full, (base, of) in bases.items():
-            if (meaning(full).role in (None, "aside") and None in (stated, of)) or of == stated:
-                chosen |= {base: full} if meaning(full).role in (None, "aside") else {}
+        of_part = [full for full, (_, of) in bases.items() if stated in (None, of) or of is None]
+        chosen = {bases[full][0]: full for full in columns_aside(of_part)}
     for name in (names,) if isinstance(names, str) else names or ():
-        in_parts = [
-            full for full, (base, of) in bases.items() if base == name and of and stated in (None, of)
-        ]
-        if name not in bases and len(in_parts) > 1:
-            raise FileError(
-                f"{source.title} has {name!r} for several parts, {listing(in_parts)}: say which with {wording('part=')}."
-            )
-        if name not in bases and in_parts:
-            chosen[name] = in_parts[0]
-        else:
+        parts = [full for full, (base, of) in bases.items() if base == name and of and stated in (None, of)]
+        if name in bases or not parts:
             chosen |= {full: full for full in find_names(source, here, name, "columns", source.title)}
+        elif len(parts) == 1:
+            chosen[name] = parts[0]
+        else:
+            raise FileError(
+                f"{source.title} has {name!r} for several parts, {listing(parts)}: say which with {wording('part=')}."
+            )
     arrays = source.load(list(chosen.values()))
     return {
         base: _as_column(array, f"{source.title} has {full!r}")
@@ -522,21 +506,20 @@ def find_columns(
     """
     source = open_arrays(path)
     names = [name.strip() for name in request.split(",")]
-    if set(names) <= {word for n in source.names for word in (n, _tail(n), without_part(_tail(n))[0])}:
+    if set(names) <= {word for n in source.names for word in (n, _tail(n), split_part(_tail(n))[0])}:
         return read_columns(source, names, part=part, group=group)
     file, colon, rest = request.rpartition(":")
     if Path(request).expanduser().exists():
         file, names = request, []
     elif not colon or not Path(file).expanduser().exists():
-        others = [name for name in source.names if meaning(name).role in (None, "aside")]
         raise FileError(
             f"{wording(argument)} {request!r} is neither a file nor a column of {source.title}, which has "
-            f"{listing(others)} apart from outputs and labels."
+            f"{listing(columns_aside(source.names))} apart from outputs and labels."
         )
     else:
         names = [name.strip() for name in rest.split(",")]
     second = open_arrays(file)
-    has_part = as_part(part) in {without_part(_tail(name))[1] for name in second.names}
+    has_part = as_part(part) in {split_part(_tail(name))[1] for name in second.names}
     columns = read_columns(second, names or None, part=part if has_part else None)
     if not columns:
         raise FileError(f"{request} holds {listing(second.names)} and no further column: say {request}:NAME.")
@@ -631,7 +614,7 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
         pairs = [
             Location(group or stem(path), path, group or None)
             for group, names in source.groups().items()
-            if {"cal", "test"} <= {m.part for m in map(meaning, names) if m.holds_values}
+            if {m.part for m in map(meaning, names) if m.holds_values} >= {"cal", "test"}
         ]
         places += pairs
         shared, part = split_part(stem(path))

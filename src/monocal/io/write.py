@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from monocal.errors import FileError, InputError, MissingExtraError, require, wording
-from monocal.io.logits_set import LogitsSet, Splits, check_values
+from monocal.io.assembly import check_values
+from monocal.io.logits_set import LogitsSet, Splits
 from monocal.io.named_arrays import as_path, extension
 from monocal.stopping import undone_if_stopped
 
@@ -46,14 +47,12 @@ def write(
         ``.npz``, ``.npy`` (one array), ``.csv``, ``.tsv``, ``.csv.gz``, ``.tsv.gz``, ``.parquet``, ``.feather``,
         ``.xlsx`` (arrays of equal length, one column per class), ``.safetensors``, ``.h5`` or ``.hdf5``.
     data : LogitsSet, Splits, or mapping of names to arrays
-        What to write.
     force : bool, default=False
         Replace an existing file instead of refusing.
 
     Returns
     -------
     Path
-        The path written.
 
     Examples
     --------
@@ -71,6 +70,27 @@ def write(
     return target
 
 
+def _plain_arrays(data: LogitsSet | Splits | Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+    if isinstance(data, Splits):
+        return {**_of_set(data.cal, "_val", "y_val"), **_of_set(data.test, "_test", "y_test")}
+    if isinstance(data, LogitsSet):
+        return _of_set(data, "", "labels")
+    arrays = {str(name): np.asarray(array) for name, array in data.items()}
+    if not arrays:
+        raise InputError("data must hold at least one array to write, got none.")
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiub":
+            raise InputError(f"data[{name!r}] must hold numbers, got dtype {array.dtype}.")
+    return arrays
+
+
+def _of_set(data: LogitsSet, suffix: str, labels: str) -> dict[str, np.ndarray]:
+    name = f"{data.kind}{suffix}"
+    check_values(np.asarray(data.values), data.kind, name)  # all rows, also of a mapped array
+    arrays = {name: data.values, labels: data.labels, f"weights{suffix}": data.weights}
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
 def put_arrays(
     path: Path,
     arrays: Mapping[str, np.ndarray],
@@ -83,29 +103,22 @@ def put_arrays(
     ``classes`` name the columns of arrays (n, m): ``probabilities_cat`` in a table, an array ``classes`` in other formats.
     ``along`` are columns that go with the rows, as arrays or as Arrow has them; a format without words leaves those of words out.
     """
-    ending = extension(path)
+    ending, along = extension(path), dict(along or {})
     if ending in TABLES:
-        held = {**(along or {}), **_as_columns(arrays, classes)}
+        held = along | _as_columns(arrays, classes)
     else:
-        more = {name: _as_array(column) for name, column in (along or {}).items()}
+        more = {name: _as_array(column) for name, column in along.items()}
         if classes is not None:
             more["classes"] = np.array(classes, dtype=str)
-        words = ending in (".npz", ".h5", ".hdf5")
-        held = {
-            **arrays,
-            **{n: a for n, a in more.items() if a is not None and (words or a.dtype.kind in "fiub")},
-        }
-    with library_writes():
+        kinds = "fiubU" if ending in (".npz", ".h5", ".hdf5") else "fiub"
+        held = {**arrays, **{n: array for n, array in more.items() if array.dtype.kind in kinds}}
+    try:
         _WRITERS[ending](path, held)
-    return [*arrays, *(name for name in held if name not in arrays and name in (along or {}))]
-
-
-def _as_array(column: Any) -> np.ndarray | None:
-    """A column as an array of numbers or words; None for what an array cannot hold, such as a gap."""
-    array = column if isinstance(column, np.ndarray) else column.to_numpy()
-    if array.dtype == object:
-        return array.astype(str) if all(isinstance(word, str) for word in array) else None
-    return array if array.dtype.kind in "fiubU" else None
+    except (InputError, MissingExtraError, MemoryError, OSError):
+        raise
+    except Exception as error:  # libraries in other languages report a full disk in many ways
+        raise OSError(str(error) or type(error).__name__) from error
+    return [*arrays, *(name for name in held if name not in arrays and name in along)]
 
 
 def put_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> None:
@@ -138,35 +151,38 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     monocal.errors.FileError: logits.doc has an extension that monocal does not write: expected one of ...
     """
     target = as_path(path)
-    if extension(target) not in _WRITERS:
-        writable = ", ".join(_WRITERS)
-        raise FileError(f"{target} has an extension that monocal does not write: expected one of {writable}.")
+    if extension(target) not in WRITABLE:
+        listed = ", ".join(WRITABLE)
+        raise FileError(f"{target} has an extension that monocal does not write: expected one of {listed}.")
     return target
 
 
-def _plain_arrays(data: LogitsSet | Splits | Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
-    if isinstance(data, Splits):
-        return {**_of_set(data.cal, "_val", "y_val"), **_of_set(data.test, "_test", "y_test")}
-    if isinstance(data, LogitsSet):
-        return _of_set(data, "", "labels")
-    arrays = {str(name): np.asarray(array) for name, array in data.items()}
-    if not arrays:
-        raise InputError("data must hold at least one array to write, got none.")
+# Formats
+
+
+def _as_array(column: Any) -> np.ndarray:
+    """A column as an array of numbers or words; of objects where it holds others, such as gaps."""
+    array = column if isinstance(column, np.ndarray) else np.asarray(column.to_numpy())
+    words = array.dtype == object and all(isinstance(word, str) for word in array)
+    return array.astype(str) if words else array
+
+
+def _as_columns(arrays: Mapping[str, np.ndarray], classes: Sequence[str] | None) -> dict[str, np.ndarray]:
+    """A column for each class."""
+    lengths = {len(array) if array.ndim in (1, 2) else None for array in arrays.values()}
+    if len(lengths) != 1 or None in lengths:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise InputError(
+            f"A table needs arrays with the same number of rows, got {shapes}: write .npz instead."
+        )
+    columns = {}
     for name, array in arrays.items():
-        if array.dtype.kind not in "fiub":
-            raise InputError(f"data[{name!r}] must hold numbers, got dtype {array.dtype}.")
-    return arrays
-
-
-def _of_set(data: LogitsSet, suffix: str, labels: str) -> dict[str, np.ndarray]:
-    name = f"{data.kind}{suffix}"
-    check_values(np.asarray(data.values), data.kind, name)  # all rows, also of a mapped array
-    arrays = {name: data.values}
-    if data.labels is not None:
-        arrays[labels] = data.labels
-    if data.weights is not None:
-        arrays[f"weights{suffix}"] = data.weights
-    return arrays
+        if array.ndim == 1:
+            columns[name] = array
+        else:
+            endings = classes or range(array.shape[1])
+            columns |= {f"{name}_{end}": np.ascontiguousarray(array[:, j]) for j, end in enumerate(endings)}
+    return columns
 
 
 def _write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -182,9 +198,8 @@ def _write_npy(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    library = require("safetensors.numpy", "data")
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    path.write_bytes(library.save(contiguous))
+    path.write_bytes(require("safetensors.numpy", "data").save(contiguous))
 
 
 def _write_hdf5(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -192,90 +207,56 @@ def _write_hdf5(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     content = io.BytesIO()  # given a path, HDF5 ends the process where the disk is full
     with h5py.File(content, "w") as file:
         for name, array in arrays.items():
-            words = array.dtype.kind == "U"
-            file.create_dataset(
-                name, data=array.tolist() if words else array, dtype=h5py.string_dtype() if words else None
-            )
+            words = {"data": array.tolist(), "dtype": h5py.string_dtype()}
+            file.create_dataset(name, **(words if array.dtype.kind == "U" else {"data": array}))
     path.write_bytes(content.getbuffer())
 
 
-def _as_columns(arrays: Mapping[str, np.ndarray], classes: Sequence[str] | None) -> dict[str, np.ndarray]:
-    """A column for each class."""
-    lengths = {len(array) if array.ndim else 0 for array in arrays.values()}
-    if len(lengths) != 1 or any(array.ndim not in (1, 2) for array in arrays.values()):
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise InputError(
-            f"A table needs arrays with the same number of rows, got {shapes}: write .npz instead."
-        )
-    columns = {}
-    for name, array in arrays.items():
-        if array.ndim == 1:
-            columns[name] = array
-        else:
-            endings = classes or range(array.shape[1])
-            columns |= {f"{name}_{end}": np.ascontiguousarray(array[:, j]) for j, end in enumerate(endings)}
-    return columns
-
-
-def _write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
-    parquet = require("pyarrow.parquet", "data")
-    with open(path, "wb") as file:  # pyarrow takes no name that is not UTF-8
-        parquet.write_table(require("pyarrow", "data").table(dict(columns)), file)
-
-
-def _write_feather(path: Path, columns: Mapping[str, Any]) -> None:
-    feather = require("pyarrow.feather", "data")
-    content = io.BytesIO()
-    feather.write_feather(require("pyarrow", "data").table(dict(columns)), content)
+def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
+    arrow, ending, content = require("pyarrow", "data"), extension(path), io.BytesIO()
+    table = arrow.table(dict(columns))
+    if ending == ".parquet":
+        require("pyarrow.parquet", "data").write_table(table, content)
+    elif ending == ".feather":
+        require("pyarrow.feather", "data").write_feather(table, content)
+    else:
+        require("openpyxl", "data")
+        table.to_pandas().to_excel(content, index=False)
     path.write_bytes(content.getbuffer())
 
 
 def _write_csv(path: Path, columns: Mapping[str, Any]) -> None:
     arrow, arrow_csv = require("pyarrow", "data"), require("pyarrow.csv", "data")
     # CSV has no half precision; float32 keeps every float16 value.
-    wide = {
-        n: a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype == np.float16 else a
-        for n, a in columns.items()
+    half = {
+        name: a.astype(np.float32) for name, a in columns.items() if getattr(a, "dtype", None) == np.float16
     }
-    ending = extension(path)
+    table, ending = arrow.table({**columns, **half}), extension(path)
     delimiter = "\t" if ending.startswith(".tsv") else ","
     opener: Callable[..., Any] = gzip.open if ending.endswith(".gz") else open
     header = io.StringIO()
-    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(wide)
+    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(columns)
     for quotes in ("none", "needed"):  # "needed" quotes all text
         options = arrow_csv.WriteOptions(include_header=False, delimiter=delimiter, quoting_style=quotes)
         with opener(path, "wb") as file:
             file.write(header.getvalue().encode())
             try:
-                return arrow_csv.write_csv(arrow.table(wide), file, options)
+                return arrow_csv.write_csv(table, file, options)
             except arrow.ArrowInvalid:
                 if quotes == "needed":
                     raise
 
 
-def _write_excel(path: Path, columns: Mapping[str, Any]) -> None:
-    require("openpyxl", "data")
-    content = io.BytesIO()
-    require("pyarrow", "data").table(dict(columns)).to_pandas().to_excel(content, index=False)
-    path.write_bytes(content.getbuffer())
-
-
 TABLES: dict[str, Callable[[Path, Mapping[str, Any]], None]] = {
-    ".csv": _write_csv,
-    ".tsv": _write_csv,
-    ".csv.gz": _write_csv,
-    ".tsv.gz": _write_csv,
-    ".parquet": _write_parquet,
-    ".feather": _write_feather,
-    ".xlsx": _write_excel,
+    **dict.fromkeys((".csv", ".tsv", ".csv.gz", ".tsv.gz"), _write_csv),
+    **dict.fromkeys((".parquet", ".feather", ".xlsx"), _write_table),
 }
 _WRITERS: dict[str, Callable[[Path, Mapping[str, Any]], None]] = {
     ".npz": _write_npz,
     ".npy": _write_npy,
     **TABLES,
     ".safetensors": _write_safetensors,
-    ".h5": _write_hdf5,
-    ".hdf5": _write_hdf5,
+    **dict.fromkeys((".h5", ".hdf5"), _write_hdf5),
 }
 WRITABLE = tuple(_WRITERS)
 
@@ -313,16 +294,16 @@ def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterato
     try:
         stream = _check_target(target, force)
         target = target.resolve()
-        # A pipe may stand where no folder can be made, such as in /dev.
-        folder = Path(tempfile.gettempdir()) if stream else target.parent
-        hidden = folder / f".{target.stem[:40]}.{secrets.token_hex(6)}"
     except (
         OSError,
         RuntimeError,
     ) as error:  # links that lead to each other are a RuntimeError to Python 3.11
         raise _not_written(target, error) from error
-    remove = partial(shutil.rmtree, hidden, ignore_errors=True)
+    # A pipe may stand where no folder can be made, such as in /dev.
+    folder = Path(tempfile.gettempdir()) if stream else target.parent
+    hidden = folder / f".{target.stem[:40]}.{secrets.token_hex(6)}"
     temporary = hidden / target.name
+    remove = partial(shutil.rmtree, hidden, ignore_errors=True)
     with undone_if_stopped(remove):
         try:
             hidden.mkdir(mode=0o700)
@@ -343,13 +324,11 @@ def _check_target(target: Path, force: bool) -> bool:
         raise FileError(f"{target} is a folder: give the name of a file to write.")
     if not target.parent.is_dir():
         raise FileError(f"{target} cannot be written: there is no folder {target.parent}; make it first.")
-    if not target.exists():
-        return False
     if target.is_fifo() or target.is_char_device():
         return True
-    if not target.is_file():
+    if target.exists() and not target.is_file():
         raise FileError(f"{target} is neither a file nor a pipe: give the name of a file to write.")
-    if not force:
+    if target.exists() and not force:
         raise FileError(
             f"{target} exists already and was left as it is: choose another name or use {wording('force')}."
         )
@@ -359,32 +338,27 @@ def _check_target(target: Path, force: bool) -> bool:
 def _put(temporary: Path, target: Path, force: bool) -> None:
     if not temporary.is_file():
         raise FileError(f"{target} was not written: nothing was put at the temporary path.")
-    if _check_target(target, force):  # again: somebody may have made it meanwhile
+    if _check_target(target, force):  # again: the file may have been made meanwhile
         with open(temporary, "rb") as source, open(target, "wb") as stream:
             shutil.copyfileobj(source, stream)
         return
     with contextlib.suppress(FileNotFoundError):
-        _keep_permissions(temporary, target.stat())
+        old = target.stat()
+        with contextlib.suppress(PermissionError, AttributeError):  # not every system has owners
+            os.chown(temporary, old.st_uid, old.st_gid)
+        os.chmod(temporary, stat.S_IMODE(old.st_mode))
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())  # a rename must not reach the disk before the content
     if not force:
-        # A link fails where somebody has made the file meanwhile; not every file system has links.
+        # A link fails where the file has been made meanwhile; not every file system has links.
         try:
-            os.link(temporary, target)
+            return os.link(temporary, target)
         except FileExistsError:
             _check_target(target, force)
             raise
         except OSError:
-            os.replace(temporary, target)
-        return
+            pass
     os.replace(temporary, target)
-
-
-def _keep_permissions(temporary: Path, old: os.stat_result) -> None:
-    if hasattr(os, "chown"):
-        with contextlib.suppress(PermissionError):
-            os.chown(temporary, old.st_uid, old.st_gid)
-    os.chmod(temporary, stat.S_IMODE(old.st_mode))
 
 
 def _not_written(target: Path, error: OSError | RuntimeError, temporary: Path | None = None) -> FileError:
@@ -396,17 +370,3 @@ def _not_written(target: Path, error: OSError | RuntimeError, temporary: Path | 
         reason = reason.replace(str(temporary), target.name)
     reason = " ".join(reason.split())[:200]
     return FileError(f"{target} could not be written: {reason}; choose another place or free it.")
-
-
-@contextmanager
-def library_writes() -> Iterator[None]:
-    """Turn whatever a library raises while it writes into an OSError, from which `atomic_path` makes one sentence.
-
-    Those in other languages report a full disk in many ways.
-    """
-    try:
-        yield
-    except (InputError, MissingExtraError, MemoryError, OSError):
-        raise
-    except Exception as error:  # each library has its own
-        raise OSError(str(error) or type(error).__name__) from error
