@@ -1,27 +1,25 @@
 r"""A bet against the calibration of a stream, which grows where the stream is off and rarely where it is calibrated.
 
-What is bet against, for every row t, given all rows before it:
+The hypothesis, for every row t, given all rows before it:
 
     H0:   | P(right_t) - c_t | <= delta_t = sqrt(tolerance^2 + 2.5^2 c_t (1 - c_t) / n)   c_t: probability of the predicted class
 
-The second term is two and a half standard errors of a share among the ``n`` rows that the calibrator was fitted
-on: no fit is more exact, and a stream without end would find the calibrator's own noise. It is 0 where ``n`` is not
-known. Noise of the fit and the flaw that is tolerated are independent, so their squares add.
-Rows without a label
-are not played; that a label is known must not depend on whether the prediction was right.
+The second term is two and a half standard errors of a share among the ``n`` rows that the calibrator was fitted on: no fit is
+more exact, and a stream without end would find the calibrator's own noise. It is 0 where ``n`` is not known. Noise of the fit
+and the tolerated flaw are independent, so their squares add. Rows without a label are not played; that a label is known must
+not depend on whether the prediction was right.
 
-Bet k says that the truth is ``q_k = (1 - e_k) sigmoid(a_k + b_k logit c)``: shifted or stretched, or with a share
-of errors that confidence does not predict. On a row it multiplies its money by
+Bet k says that the truth is ``q_k = (1 - e_k) sigmoid(a_k + b_k logit c)``: shifted or stretched, or with a share of errors that
+confidence does not predict. On a row it multiplies its money by
 
     Bernoulli(right; q_k) / Bernoulli(right; c'),    c' = c + delta or c - delta, whichever lies between c and q_k,
 
-and by 1 where ``q_k`` is within ``delta``. Under H0 the expected factor is at most 1. Money is put on every bet at
-the start of every window s, a share ``1 / (s (s + 1))`` of it, because it is not known when a drift begins:
+and by 1 where ``q_k`` is within ``delta``. Under H0 the expected factor is at most 1. Money is put on every bet at the start of
+every window s, a share ``1 / (s (s + 1))`` of it, because it is not known when a drift begins:
 
     A_k(t) = (A_k(t-1) + 1 / (t (t + 1) K)) prod_{rows of window t} factor_k,        wealth(t) = sum_k A_k(t) + 1 / (t + 1).
 
-Under H0 the wealth is a supermartingale that begins at 1, so that over the whole stream, however long and whenever
-one looks,
+Under H0 the wealth is a supermartingale that begins at 1, so that over the whole stream, at any time,
 
     P( wealth ever reaches 1 / alpha ) <= alpha          (Ville's inequality).
 
@@ -41,12 +39,10 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logit, logsumexp
 
-_SHIFTS = (0.1, 0.2, 0.4, 0.8, 1.6)
+_SHIFTS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, -0.1, -0.2, -0.4, -0.8, -1.6)
 _SLOPES = (0.5, 0.7, 1.0, 1.4, 2.0)
 _ERRORS = (0.02, 0.05, 0.1, 0.2, 0.4)
-_SHIFTED = [
-    (a, b, 0.0) for a in (0.0, *_SHIFTS, *(-s for s in _SHIFTS)) for b in _SLOPES if (a, b) != (0.0, 1.0)
-]
+_SHIFTED = [(a, b, 0.0) for a in _SHIFTS for b in _SLOPES if (a, b) != (0.0, 1.0)]
 BETS = np.array(_SHIFTED + [(0.0, 1.0, e) for e in _ERRORS])
 # Probabilities of 0 and 1 are often rounded ones: one error in a million rows does not refute them.
 _LEAST = 1e-6
@@ -58,38 +54,24 @@ def log_factors(confidence: np.ndarray, right: np.ndarray, tolerance: float | np
     """Logarithms of what a window (n,) multiplies the money of every bet by, (K,); ``tolerance`` is of all rows, or of each."""
     log_odds = logit(np.clip(confidence, _LEAST, 1.0 - _LEAST))
     upper, lower = confidence + tolerance, np.minimum(confidence - tolerance, 1.0 - _LEAST)
-    out = np.empty(len(BETS))
-    for k, (shift, slope, error) in enumerate(BETS):
-        q = (1.0 - error) * expit(shift + slope * log_odds)
-        up, down = (q > upper) & (upper <= 1.0 - _LEAST), (q < lower) & (lower >= _LEAST)
-        played = up | down
-        q, end, won = q[played], np.where(up, upper, lower)[played], right[played]
-        out[k] = np.log(np.where(won, q / end, (1.0 - q) / (1.0 - end))).sum()
-    return out
+    shift, slope, error = BETS.T[:, :, None]
+    q = (1.0 - error) * expit(shift + slope * log_odds)
+    up, down = (q > upper) & (upper <= 1.0 - _LEAST), (q < lower) & (lower >= _LEAST)
+    end = np.where(up, upper, np.where(down, lower, q))  # where neither holds the factor is 1
+    total: np.ndarray = np.log(np.where(right, q / end, (1.0 - q) / (1.0 - end))).sum(axis=1)
+    return total
 
 
 @dataclass
 class Bets:
-    """The money on each bet, and what each has won since its lowest point.
+    """The money on each bet, and what each has won since its lowest point; arrays (K,).
 
-    Attributes
-    ----------
-    tolerance : float
-    fitted_rows : float
-        Rows that the calibrator was fitted on; infinite where they are not known.
-    windows : int
-        How many have been seen.
-    log_money : ndarray of shape (K,)
-    won : ndarray of shape (K,)
-        Logarithm of what each bet has won since it was last at a loss.
-    since : ndarray of shape (K,)
-        The first row of that time.
-    rows, gap : ndarray of shape (K,)
-        Labelled rows in that time, and their confidence less the share that was right, summed up.
+    ``won`` is the logarithm of what a bet has won since it was last at a loss, ``since`` the first row of that time, ``rows`` the
+    labelled rows in it, and ``gap`` the sum of their confidence less the number that was right.
     """
 
     tolerance: float
-    fitted_rows: float
+    fitted_rows: float  # rows that the calibrator was fitted on; infinite where they are not known
     windows: int
     log_money: np.ndarray
     won: np.ndarray
@@ -139,13 +121,13 @@ class Bets:
     def from_dict(cls, state: dict[str, Any]) -> Bets:
         arrays = {name: np.array(state[name], dtype=float) for name in _ARRAYS}
         rows = state.get("fitted_rows")  # not in files of 0.1
-        valid = all(x.shape == (len(BETS),) and np.isfinite(x).all() for x in arrays.values())
-        if not (
-            valid
+        valid = (
+            all(x.shape == (len(BETS),) and np.isfinite(x).all() for x in arrays.values())
             and int(state["windows"]) >= 0
             and min(arrays["rows"].min(), arrays["since"].min()) >= 0
             and (rows is None or 0 < rows < np.inf)
-        ):
+        )
+        if not valid:
             raise ValueError("bets")
         fitted = np.inf if rows is None else float(rows)
         return cls(float(state["tolerance"]), fitted, int(state["windows"]), **arrays)

@@ -1,9 +1,9 @@
-r"""Have the predicted classes changed their frequencies? No label is needed to ask.
+r"""Have the predicted classes changed their frequencies? No label is needed.
 
 If not, the rows of the stream and those of the reference are exchangeable: given how often class j occurs in both together, its
 count among the n of the stream is hypergeometric, whatever the frequencies are. A test is the smallest two-sided p-value over the
 classes, times their number (Bonferroni). Spans of 1, 2, 4, 8, ... windows are tested, so that a slow drift is seen as well as
-a sudden one, and test r is given the share
+a sudden one, and test r has the share
 
     alpha_r = alpha / (r (r + 1)),       sum over all tests = alpha:
 
@@ -13,7 +13,7 @@ over the whole stream a false alarm has at most the probability ``alpha``, howev
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import hypergeom
@@ -21,8 +21,7 @@ from scipy.stats import hypergeom
 Counts = np.ndarray
 
 
-@dataclass(frozen=True)
-class FrequencyTest:
+class FrequencyTest(NamedTuple):
     """One test: the p-value (all classes together), its level, and the class that differs most, with its two shares."""
 
     p_value: float
@@ -32,20 +31,15 @@ class FrequencyTest:
     before: float
     now: float
 
-    @property
-    def shifted(self) -> bool:
-        """Whether the frequencies differ."""
-        return self.p_value <= self.level
-
 
 def exact_test(reference: Counts, now: Counts) -> tuple[float, int]:
     """The p-value that two sets of counts (m,) have one distribution, and the class that differs most."""
-    seen = np.flatnonzero(reference + now)
-    in_both = (reference + now)[seen]
+    occurring = np.flatnonzero(reference + now)
+    in_both = (reference + now)[occurring]
     law = hypergeom(int(in_both.sum()), in_both, int(now.sum()))
-    each = 2.0 * np.minimum(law.cdf(now[seen]), law.sf(now[seen] - 1))
+    each = 2.0 * np.minimum(law.cdf(now[occurring]), law.sf(now[occurring] - 1))
     most = int(np.argmin(each))
-    return min(1.0, float(each[most]) * len(seen)), int(seen[most])
+    return min(1.0, float(each[most]) * len(occurring)), int(occurring[most])
 
 
 @dataclass
@@ -58,17 +52,13 @@ class FrequencyWatch:
     waiting: list[Counts | None] = field(default_factory=list)
 
     def update(self, counts: Counts) -> FrequencyTest:
-        """Test a window's counts (m,), and the spans that it completes; gives the test nearest to an alarm."""
-        tests, span = [self._test(counts, 1)], 1
-        for size in range(len(self.waiting) + 1):
-            if size == len(self.waiting):
-                self.waiting.append(None)
-            partner = self.waiting[size]
-            if partner is None:
-                self.waiting[size] = counts
-                break
-            counts, self.waiting[size], span = counts + partner, None, 2 * span
-            tests.append(self._test(counts, span))
+        """Test a window's counts (m,), and the spans that it completes; returns the test nearest to an alarm."""
+        tests, size = [self._test(counts, 1)], 0
+        while size < len(self.waiting) and (partner := self.waiting[size]) is not None:
+            counts, self.waiting[size] = counts + partner, None
+            size += 1
+            tests.append(self._test(counts, 2**size))
+        self.waiting[size : size + 1] = [counts]
         return min(tests, key=lambda test: test.p_value / test.level)
 
     def _test(self, counts: Counts, windows: int) -> FrequencyTest:
@@ -81,20 +71,14 @@ class FrequencyWatch:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         waiting = [None if counts is None else counts.tolist() for counts in self.waiting]
-        return {
-            "alpha": self.alpha,
-            "reference": self.reference.tolist(),
-            "tests": self.tests,
-            "waiting": waiting,
-        }
+        return {**vars(self), "reference": self.reference.tolist(), "waiting": waiting}
 
     @classmethod
     def from_dict(cls, state: dict[str, Any], n_classes: int) -> FrequencyWatch:
         waiting = [None if counts is None else np.array(counts, np.int64) for counts in state["waiting"]]
-        watch = cls(
-            float(state["alpha"]), np.array(state["reference"], np.int64), int(state["tests"]), waiting
-        )
-        for counts in (watch.reference, *waiting):
+        reference = np.array(state["reference"], np.int64)
+        watch = cls(float(state["alpha"]), reference, int(state["tests"]), waiting)
+        for counts in (reference, *waiting):
             if counts is not None and (counts.shape != (n_classes,) or counts.min() < 0 or not counts.any()):
                 raise ValueError("counts")
         if not (0 < watch.alpha < 1 and watch.tests >= 0):

@@ -4,6 +4,13 @@
     frequencies    of the predicted classes         (`frequencies`, no labels)        have probability alpha at most:
                                                                                       alpha / 2 for each of the two
 
+A window shows accuracy, confidence, and ECE with what chance alone does:
+
+    over_confidence = mean (c - right),     its interval +- 1.96 sqrt(v / n)
+
+with ``v`` the larger of the observed variance and the one that calibrated confidences have: a window without errors shows none.
+The floor of the ECE is drawn: every row right with the probability that it claims.
+
 Only a few numbers of each row are kept, and only until its window is full: the memory does not grow with the stream but for one
 line per window.
 """
@@ -14,6 +21,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import InitVar, asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +33,92 @@ from ..inputs.formats import as_array
 from ..inputs.names import by_column
 from ..inputs.validation import check_count, check_fraction, check_number, read_numbers
 from ..io import atomic_path
-from ..metrics.outcomes import Outcomes
-from ..metrics.units import count, percent, points
+from ..metrics.chance import ece_by_chance, most_by_chance
+from ..metrics.outcomes import Outcomes, bin_index, equal_width_edges
+from ..metrics.units import percent, points
 from .betting import Bets
 from .frequencies import FrequencyTest, FrequencyWatch
-from .window import ROW, Window, seen_in
 
-# Rows that a fit needs to be judged by itself; with fewer, it starts from the old one.
-_ENOUGH = 500
-# A reference needs no more counts than this.
-_MOST = 10**9
+_BINS, _DRAWS = 15, 200
+_ENOUGH = 500  # rows that a fit needs to be judged by itself; with fewer, it starts from the old one
+_MOST = 10**9  # counts of a reference: so many are as good as known frequencies, and tables of more take long
 _KIND = "monocal monitor 1"
+# What is kept of a row until its window is full, by the names in saved files.
+_ROW = np.dtype(
+    [("predicted", np.int64), ("confidence", float), ("label_prob", float), ("right", float), ("known", bool)]
+)
+
+
+@dataclass(frozen=True)
+class Window:
+    """What one window of the stream showed; numbers that need labels are None where it has none.
+
+    Attributes
+    ----------
+    first_row, rows, labelled : int
+        Where it begins in the stream, its rows, and those whose label is known.
+    accuracy, confidence, nll : float or None
+        Of its labelled rows.
+    over_confidence, low, high : float or None
+        Confidence less accuracy, and its 95 % interval.
+    ece, floor, floor_high : float or None
+        ECE, what perfect calibration shows on these rows (median), and what it exceeds one time in twenty at most.
+    evidence : float
+        Logarithm (base 10) of the wealth of the bet against calibration after this window.
+    frequency_p, frequency_level : float or None
+        p-value of the predicted classes' frequencies, and what it must not fall below; None before there is a reference.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(2000, 4, seed=1)
+    >>> cal = mc.MCCT().fit(data.values[:1000], data.labels[:1000])
+    >>> result = mc.monitor([(data.values, data.labels)], calibrator=cal)
+    >>> [(window.first_row, window.rows) for window in result.windows]
+    [(0, 500), (500, 500), (1000, 500), (1500, 500)]
+    """
+
+    first_row: int
+    rows: int
+    labelled: int
+    accuracy: float | None = None
+    confidence: float | None = None
+    nll: float | None = None
+    over_confidence: float | None = None
+    low: float | None = None
+    high: float | None = None
+    ece: float | None = None
+    floor: float | None = None
+    floor_high: float | None = None
+    evidence: float = 0.0
+    frequency_p: float | None = None
+    frequency_level: float | None = None
+
+
+def _numbers_of(labelled: np.ndarray, seed: int) -> dict[str, float]:
+    """The numbers of a window's labelled rows (of type `_ROW`)."""
+    n, c, right = len(labelled), labelled["confidence"], labelled["right"]
+    gap = float((c - right).mean())
+    spread = max(float(np.mean((c - right - gap) ** 2)), float(np.mean(c * (1 - c))))
+    half = 1.96 * np.sqrt(spread / n)
+    cell = bin_index(c, equal_width_edges(_BINS))
+    ece, draws = ece_by_chance(c, right, np.ones(n), cell, _DRAWS, seed)
+    return {
+        "accuracy": float(right.mean()),
+        "confidence": float(c.mean()),
+        "nll": float(-np.log(np.maximum(labelled["label_prob"], np.finfo(float).tiny)).mean()),
+        "over_confidence": gap,
+        "low": gap - half,
+        "high": gap + half,
+        "ece": ece,
+        "floor": float(np.median(draws)),
+        "floor_high": most_by_chance(draws, 0.95),
+    }
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """That something has changed: its kind (``"calibration"``, ``"frequencies"``), the window, since which row, and in words.
+    """That something has changed.
 
     Attributes
     ----------
@@ -120,9 +198,8 @@ class Monitor:
     fitted_rows: float | None = None
     windows: list[Window] = field(default_factory=list, init=False)
     alarms: list[Alarm] = field(default_factory=list, init=False)
-    calibrator: str | None = field(
-        default=None, init=False
-    )  # what makes the probabilities, by a name that changes with it
+    # A name of what makes the probabilities, which changes with it.
+    calibrator: str | None = field(default=None, init=False)
 
     def __post_init__(self, reference: Any) -> None:
         self.window, self.alpha = check_count(self.window, "window"), check_fraction(self.alpha, "alpha")
@@ -130,20 +207,20 @@ class Monitor:
         self.tolerance = float(self.tolerance)
         if self.fitted_rows is not None:
             check_number(self.fitted_rows, "fitted_rows", least=1)
-        self._waiting = np.empty(0, ROW)
+        self._waiting = np.empty(0, _ROW)
         self._n_classes: int | None = None
         self._rows = 0
         self._begin(reference)
 
     def _begin(self, reference: Any) -> None:
         """The tests before their first window."""
-        counts = None if reference is None else _reference_counts(reference)
-        if counts is not None:
+        self._watch = None
+        if reference is not None:
+            counts = _reference_counts(reference)
             self._check_classes(len(counts), "reference")
-        if self.fitted_rows is None and counts is not None:
-            self.fitted_rows = float(counts.sum())
+            self.fitted_rows = float(counts.sum()) if self.fitted_rows is None else self.fitted_rows
+            self._watch = FrequencyWatch(self.alpha / 2, counts)
         self._bets = Bets.begin(self.tolerance, np.inf if self.fitted_rows is None else self.fitted_rows)
-        self._watch = None if counts is None else FrequencyWatch(self.alpha / 2, counts)
 
     def _check_classes(self, n_classes: int, name: str) -> None:
         """As many classes as before, and as many names."""
@@ -160,7 +237,7 @@ class Monitor:
 
     @property
     def n_rows(self) -> int:
-        """Rows seen, those of a window that is not full among them."""
+        """Rows so far, those of a window that is not full among them."""
         return self._rows + len(self._waiting)
 
     def update(self, probs: Any, labels: Any = None) -> Monitor:
@@ -178,21 +255,20 @@ class Monitor:
         n = len(probs)
         if n == 0:
             return self
-        if labels is None:
-            labelled, y = np.zeros(n, bool), np.zeros(n, np.int64)
-        else:
+        y = np.full(n, -1)
+        if labels is not None:
             labels = by_column(labels, probs, ignore_index=-1, name="labels")
             y = to_numpy(read_numbers(labels, "labels", "a class number"))
             if y.shape not in ((n,), (n, 1)):
                 raise InputError(
                     f"labels must have one entry for each of the {n} rows, but have shape {y.shape}."
                 )
-            labelled = y.reshape(n) != -1
-            y = np.where(labelled, y.reshape(n), 0)
-        rows = Outcomes.of(as_array(probs), y)
+        y = y.reshape(n)
+        known = y != -1
+        rows = Outcomes.of(as_array(probs), np.where(known, y, 0))
         self._check_classes(rows.n_classes, "probs")
-        columns = (rows.predicted, rows.confidence, rows.label_prob, rows.correct, labelled)
-        self._waiting = np.append(self._waiting, np.rec.fromarrays(columns, ROW))
+        columns = (rows.predicted, rows.confidence, rows.label_prob, rows.correct, known)
+        self._waiting = np.append(self._waiting, np.rec.fromarrays(columns, _ROW))
         while len(self._waiting) >= self.window:
             self._close(self.window)
         return self
@@ -200,7 +276,7 @@ class Monitor:
     def restart(self, reference: Any = None, fitted_rows: float | None = None) -> Monitor:
         """Begin again after an alarm, with a calibrator that was refitted; returns the monitor itself.
 
-        What was seen stays in ``windows``; the tests begin again, with a new chance ``alpha`` of a false alarm. ``reference`` and
+        The ``windows`` stay; the tests begin again, with a new chance ``alpha`` of a false alarm. ``reference`` and
         ``fitted_rows`` are those of the new calibrator, as in `Monitor`; without a ``reference`` the next window is what
         frequencies are compared with.
         """
@@ -225,33 +301,41 @@ class Monitor:
         else:
             test = self._watch.update(counts)
         labelled = rows[rows["known"]]
+        numbers = {}
         if len(labelled):
             self._bets.update(labelled["confidence"], labelled["right"] > 0, self._rows)
-        self.windows.append(seen_in(rows, self._rows, self._bets, test, len(self.windows)))
+            numbers = _numbers_of(labelled, len(self.windows))
+        evidence = self._bets.log_wealth / np.log(10.0)
+        p, level = (None, None) if test is None else (test.p_value, test.level)
+        window = Window(
+            self._rows,
+            size,
+            len(labelled),
+            **numbers,
+            evidence=evidence,
+            frequency_p=p,
+            frequency_level=level,
+        )
+        self.windows.append(window)
         self._rows += size
         self._raise_alarms(test)
 
     def _raise_alarms(self, test: FrequencyTest | None) -> None:
-        raised = {alarm.kind for alarm in self.alarms}
-        here = len(self.windows) - 1
-        if "calibration" not in raised and self._bets.log_wealth >= -np.log(self.alpha / 2):
-            k, bets = self._bets.best, self._bets
+        raised, here, bets = {alarm.kind for alarm in self.alarms}, len(self.windows) - 1, self._bets
+        if "calibration" not in raised and bets.log_wealth >= -np.log(self.alpha / 2):
+            k = bets.best
             rows, since = int(bets.rows[k]), int(bets.since[k])
             fitted = self.fitted_rows is not None
             sentence = off_in_words(float(bets.gap[k]) / rows, rows, since, self.tolerance, fitted)
             self.alarms.append(Alarm("calibration", here, self._rows, since, sentence))
-        if "frequencies" not in raised and test is not None and test.shifted:
+        if "frequencies" not in raised and test is not None and test.p_value <= test.level:
             since = self.windows[here - test.windows + 1].first_row
-            self.alarms.append(
-                Alarm("frequencies", here, self._rows, since, self._shift_in_words(test, since))
+            name = f"class {test.most}" if self.class_names is None else self.class_names[test.most]
+            sentence = (
+                f"The predicted classes have other frequencies since row {since:,}: {name} is {percent(test.now)} of them, and "
+                f"was {percent(test.before)}. If nothing else changed, LabelShift.adapt corrects it without labels."
             )
-
-    def _shift_in_words(self, test: FrequencyTest, since: int) -> str:
-        name = f"class {test.most}" if self.class_names is None else self.class_names[test.most]
-        return (
-            f"The predicted classes have other frequencies since row {since:,}: {name} is {percent(test.now)} of them, "
-            f"and was {percent(test.before)}. If nothing else changed, LabelShift.adapt corrects it without labels."
-        )
+            self.alarms.append(Alarm("frequencies", here, self._rows, since, sentence))
 
     @property
     def verdict(self) -> str:
@@ -261,16 +345,17 @@ class Monitor:
         if not self.windows:
             return f"No window is full yet: {self.n_rows:,} of {self.window:,} rows."
         labelled = sum(window.labelled for window in self.windows)
-        if not labelled:
+        if labelled:
             return (
-                f"The predicted classes have the frequencies they had, as far as {self._rows:,} rows tell. Calibration cannot be "
-                "judged without labels."
+                f"Nothing has changed as far as {self._rows:,} rows tell, {labelled:,} of them with labels."
             )
-        return f"Nothing has changed as far as {self._rows:,} rows tell, {labelled:,} of them with labels."
+        return (
+            f"The predicted classes have the frequencies they had, as far as {self._rows:,} rows tell. Calibration cannot be "
+            "judged without labels."
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """All there is to go on from, as plain values ready for JSON."""
-        waiting = {name: self._waiting[name].tolist() for name in ROW.fields or ()}
+        """The whole state, as plain values ready for JSON."""
         return {
             "kind": _KIND,
             "window": self.window,
@@ -282,13 +367,13 @@ class Monitor:
             "rows": self._rows,
             "bets": self._bets.to_dict(),
             "frequencies": None if self._watch is None else self._watch.to_dict(),
-            "waiting": waiting,
+            "waiting": {name: self._waiting[name].tolist() for name in _ROW.fields or ()},
             "windows": [asdict(window) for window in self.windows],
             "alarms": [asdict(alarm) for alarm in self.alarms],
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a JSON file, whole or not at all; `Monitor.load` goes on from it."""
+        """Write the state to a JSON file, whole or not at all; `Monitor.load` continues from it."""
         with atomic_path(path, force=True) as temporary:
             temporary.write_text(json.dumps(self.to_dict(), allow_nan=False), encoding="utf-8")
 
@@ -300,7 +385,7 @@ class Monitor:
         except OSError as error:
             raise FileError(f"{os.fspath(path)} cannot be read: {error.strerror}; check the name.") from error
         try:
-            return cls._restored(json.loads(text, parse_constant=_refuse))
+            return cls._restored(json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FileError(
                 f"{os.fspath(path)} is no file that Monitor.save wrote, or damaged: begin a new one under another name."
@@ -308,20 +393,19 @@ class Monitor:
 
     @classmethod
     def _restored(cls, state: dict[str, Any]) -> Monitor:
-        if state["kind"] != _KIND:
-            raise ValueError(state["kind"])
         monitor = cls(**{name: state[name] for name in ("window", "alpha", "tolerance", "class_names")})
-        monitor._n_classes, monitor._rows = state["n_classes"], int(state["rows"])
-        monitor.calibrator = state.get("calibrator")
-        monitor._bets = Bets.from_dict(state["bets"])
-        monitor.fitted_rows = None if np.isinf(monitor._bets.fitted_rows) else monitor._bets.fitted_rows
-        m, columns = monitor._n_classes, [np.array(state["waiting"][name]) for name in ROW.fields or ()]
-        waiting = monitor._waiting = np.rec.fromarrays(columns, ROW)
+        m = monitor._n_classes = state["n_classes"]
+        monitor._rows, monitor.calibrator = int(state["rows"]), state.get("calibrator")
+        bets = monitor._bets = Bets.from_dict(state["bets"])
+        monitor.fitted_rows = None if np.isinf(bets.fitted_rows) else bets.fitted_rows
+        waiting = np.rec.fromarrays([np.array(state["waiting"][name]) for name in _ROW.fields or ()], _ROW)
+        monitor._waiting = waiting
         if state["frequencies"] is not None:
             monitor._watch = FrequencyWatch.from_dict(state["frequencies"], m)
         numbers = np.concatenate([waiting[name] for name in ("confidence", "label_prob", "right")])
         valid = (
-            monitor._bets.tolerance == monitor.tolerance
+            state["kind"] == _KIND
+            and bets.tolerance == monitor.tolerance
             and monitor._rows >= 0
             and ((numbers >= 0) & (numbers <= 1)).all()
             and (not len(waiting) or (waiting["predicted"].min() >= 0 and waiting["predicted"].max() < m))
@@ -361,7 +445,7 @@ def monitor(
     Returns
     -------
     Monitor
-        With its last window closed, full or not.
+        With its last window closed.
 
     Examples
     --------
@@ -372,46 +456,30 @@ def monitor(
     >>> mc.monitor(days, calibrator=cal).verdict
     'Nothing has changed as far as 3,000 rows tell, 3,000 of them with labels.'
     """
-    watch = Monitor(
-        reference, window, alpha, tolerance, class_names, fitted_rows=getattr(calibrator, "n_rows_", None)
-    )
-
-    def report(first: int) -> None:
-        for alarm in watch.alarms[first:]:
-            if on_alarm is not None:
-                on_alarm(alarm)
-
-    for block in stream:
-        X, labels = block if isinstance(block, tuple) else (block, None)
+    fitted_rows = getattr(calibrator, "n_rows_", None)
+    watch = Monitor(reference, window, alpha, tolerance, class_names, fitted_rows=fitted_rows)
+    for block in chain(stream, [None]):
         before = len(watch.alarms)
-        watch.update(X if calibrator is None else calibrator.predict_proba(X), labels)
-        report(before)
-    before = len(watch.alarms)
-    watch.finish()
-    report(before)
+        if block is None:
+            watch.finish()
+        else:
+            X, labels = block if isinstance(block, tuple) else (block, None)
+            watch.update(X if calibrator is None else calibrator.predict_proba(X), labels)
+        for alarm in watch.alarms[before:] if on_alarm else ():
+            on_alarm(alarm)  # type: ignore[misc]
     return watch
 
 
 def off_in_words(gap: float, rows: int, since: int, tolerance: float, fitted: bool) -> str:
-    """What an alarm of calibration says of ``rows`` labelled rows whose mean confidence is ``gap`` above their accuracy.
-
-    Only what was calibrated, by a fit that is known, and not off from the first row on, is not calibrated any more.
-    """
+    """The sentence of an alarm about ``rows`` labelled rows whose mean confidence is ``gap`` above their accuracy."""
+    how = "too sure for some confidences and not sure enough for others"
     if abs(gap) > tolerance:
         how = f"{'over' if gap > 0 else 'under'}-confident by {points(abs(gap))}"
-    else:
-        how = "too sure for some confidences and not sure enough for others"
     remedy = "refit on these rows" if fitted else "fit a calibrator on these rows"
     if fitted and rows < _ENOUGH:
         remedy += ", starting from the calibrator that is in use (start=)"
     verdict = "Not calibrated any more" if fitted and since > 0 else "Not calibrated"
-    return (
-        f"{verdict}: {how} on the {count(rows)} labelled rows since row {since:,}. To correct it, {remedy}."
-    )
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
+    return f"{verdict}: {how} on the {rows:,} labelled rows since row {since:,}. To correct it, {remedy}."
 
 
 def _reference_counts(reference: Any) -> np.ndarray:
@@ -427,5 +495,4 @@ def _reference_counts(reference: Any) -> np.ndarray:
         )
     if not counts.any():
         raise InputError("reference: all counts are 0.")
-    # So many are as good as known frequencies, and tables of more take long.
     return counts if counts.sum() <= _MOST else np.floor(counts * (_MOST / counts.sum())).astype(np.int64)
