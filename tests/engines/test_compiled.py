@@ -15,7 +15,6 @@ from hostile import assert_order_kept, hard_rows
 from kept_memory import kept_below
 from monocal.calibrators import calibrated_rows
 from monocal.calibrators.rank_map import RankMap
-from monocal.core.engine import Block
 from monocal.data import synthetic
 from monocal.engines import numba_engine
 from monocal.engines.numba_engine import largest_in_order
@@ -363,7 +362,7 @@ def test_information_on_atoms_as_in_plain_operations(n_factors, monkeypatch):
             rows = rows.with_factors(
                 lambda gap: np.hstack([0 * gap + 1, *(gap % k for k in range(1, n_factors))])
             )
-        result.append(rows.sum(Block.information, 0.7))
+        result.append(rows.sum("information", 0.7))
     fast, plain = result
     assert fast.weight == pytest.approx(plain.weight, rel=1e-6)
     np.testing.assert_allclose(fast.errors, plain.errors, rtol=1e-5)

@@ -12,7 +12,7 @@ import pytest
 
 from engines.rank_oracle import BIAS, SCALE, objective
 from monocal.core.cone import RankCone
-from monocal.core.engine import Block, join_blocks
+from monocal.core.engine import join_blocks
 from monocal.core.ranked import Rest, Tail
 from monocal.core.rows import Rows
 from monocal.engines import ARRAY, NUMBA, TRITON, engine_for
@@ -250,7 +250,7 @@ def test_information(way, rows, with_rest):
         block = replace(block, rows=replace(block.rows, tail=tail, n_classes=M + rest[1]))
     for factor_values, factors in ((psi[:, :1], None), (psi, factors_of(block.statistics))):
         subset = Rows.of_blocks([replace(block, factors=factors)])
-        result = subset.sum(Block.information, 0.7)
+        result = subset.sum("information", 0.7)
         weight, variances, errors = informed(z, w, factor_values, 0.7, rest)
         assert result.weight == pytest.approx(weight)
         tol_of_sums = max(1e-9, 10 * tol) * N
@@ -287,7 +287,7 @@ def test_many_rows_and_ranks_in_parts(kind):
             result.append(
                 (here.value, here.gradient, here.hessian, problem.hessian(factor_values[:a], np.arange(a)))
             )
-        info = rows.sum(Block.information, 0.7)
+        info = rows.sum("information", 0.7)
         result.append([info.weight, info.variances / n, info.errors / n])
     half = len(result) // 2
     for expected, other in zip(result[:half], result[half:], strict=True):

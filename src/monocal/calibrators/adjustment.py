@@ -41,7 +41,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import chi2
 
 from ..core.cone import RankCone
-from ..core.engine import BIAS, SCALE, Block
+from ..core.engine import BIAS, SCALE
 from ..core.libraries import HOST
 from ..core.second_stage import of_context, second_step, weight_and_lift
 from ..core.statistics import RampFactors, choose_ramps
@@ -283,7 +283,7 @@ def _ramp_problem(
         prepared,
         allowed,
         emphasis=emphasis,
-        unit=prepared.sum(Block.information, 1.0).unit(total, PSEUDO_ERRORS),
+        unit=prepared.sum("information", 1.0).unit(total, PSEUDO_ERRORS),
         mirrors=factors.mirrors,
         scale=1.0,
     )

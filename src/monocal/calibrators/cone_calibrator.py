@@ -137,7 +137,7 @@ class ConeCalibrator(Calibrator):
         """The cone of these atoms, with shrinkage in units of what the rows say of each (`core.engine.Information`)."""
         problem = RankCone(rows, allowed, prior_rows=self.prior_rows, begins=begins, **rest)
         scale = _scale_of(problem.plain()) if scale is None else scale
-        information = rows.some().sum(Block.information, scale, begins)
+        information = rows.some().sum("information", scale)
         return problem.in_units(information.unit(problem.totals.weight, PSEUDO_ERRORS), scale)
 
     def _solve(self, problem: RankCone, shrinkage: Any) -> Solution:

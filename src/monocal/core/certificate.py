@@ -19,8 +19,6 @@ ranks with little probability. Both hold whether or not there is a minimum, up t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from .engine import BIAS, DEPTH, HEIGHT, MASS, SCALE
@@ -28,75 +26,75 @@ from .engine import BIAS, DEPTH, HEIGHT, MASS, SCALE
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """What a point is judged by: numbers of every atom (a,), and sums of the probabilities by rank."""
+def excess_everywhere(
+    objective: float, gradient: np.ndarray, worth: np.ndarray, lower: np.ndarray, size: np.ndarray
+) -> float:
+    """The first bound, from numbers of every atom (a,).
 
-    objective: float
-    gradient: np.ndarray  # with the penalty
-    worth: np.ndarray  # mean drop of the targets below the top, plus the penalty: never negative
-    lower: np.ndarray
-    size: np.ndarray  # coefficients less their lower bounds
-    where: np.ndarray  # (3, a): kind, factor, start
-    # (3, K, r): mean psi p v, psi p U, psi p at each rank; of scales of factors but the first (which are at most 1) the total
-    # alone, at the lowest rank; None where the atom is one
-    predicted: np.ndarray | None
-    ties: int  # number of ranks in the largest group of ties
-    tied: np.ndarray  # (r,) bool: whether a rank equals the one below it in some row
-    n_classes: int
-    lengths: np.ndarray | int = 1  # (r,): how many ranks each entry stands for, where entries are columns
+    ``gradient`` is with the penalty, ``worth`` the mean drop of the targets below the top plus the penalty (never negative), and
+    ``size`` the coefficients less their lower bounds.
+    """
+    need = np.maximum(-gradient, 0.0)
+    with np.errstate(invalid="ignore"):
+        share = float(np.where(need > 0, need / (need + worth), 0.0).max(initial=0.0))
+    return (1.0 - share) * float(gradient @ size) + share * (objective - float(worth @ lower))
 
-    def excess(self) -> float:
-        """The smaller of the two bounds."""
-        need = np.maximum(-self.gradient, 0.0)
-        with np.errstate(invalid="ignore"):
-            share = float(np.where(need > 0, need / (need + self.worth), 0.0).max(initial=0.0))
-        slack = float(self.gradient @ self.size)
-        bound = (1.0 - share) * slack + share * (self.objective - float(self.worth @ self.lower))
-        if self.predicted is not None:
-            bound = min(bound, self._moved_by_rank(self.predicted))
-        return max(bound, 0.0)
 
-    def _moved_by_rank(self, predicted: np.ndarray) -> float:
-        # Atoms that ask for nothing and have nothing to lose play no part.
-        asking = np.flatnonzero((self.gradient < 0) | (self.size > 0))
-        gradient, size = self.gradient[asking], self.size[asking]
-        kind, factor, start = self.where[:, asking]
-        r = predicted.shape[2]
-        rank = np.arange(r)
-        # Ranks from `head` on may share the top; nothing is moved from there. An atom that begins among them is not at its
-        # full height where they do, but at no less than its part of them.
-        begins = np.maximum.accumulate(np.where(self.tied, 0, rank))
-        last = np.append(~self.tied[1:], True)
-        ends = np.minimum.accumulate(np.where(last, rank, r - 1)[::-1])[::-1]
-        # The lowest and the highest rank that each may be tied with.
-        lowest, highest = np.maximum(begins, rank - self.ties + 1), np.minimum(ends, rank + self.ties - 1)
-        head = lowest[-1]
-        need = np.maximum(-gradient, 0.0) * np.where(start > head, self.ties, 1)
-        unsure = (kind == SCALE) & (factor > 0)
-        exact = _moved(predicted, (rank < head).astype(np.float64), kind, factor, start)
-        beyond = float(predicted[DEPTH, 0, head:].sum())
-        available = np.where(unsure, predicted[DEPTH, factor, 0] - beyond, exact)
-        wanting = need > 0
-        if (need[wanting] > available[wanting] * (1.0 + _ROUNDING)).any():
-            return np.inf
-        # An atom asks all ranks below its reach. So a rank gives the most that is asked of it or of any rank above.
-        reach = np.where(kind == BIAS, np.minimum(start, head), head)[wanting]
-        share = np.zeros(r + 1)
-        np.maximum.at(share, reach, np.minimum(need[wanting] / available[wanting], 1.0))
-        share = np.maximum.accumulate(share[::-1])[::-1][1:]
-        # Tied classes give the same share, that of the lowest of them. They may lie as high as the highest.
-        share = share[lowest]
-        bias = np.bincount(start, np.where((kind == BIAS) & (factor == 0), size, 0.0), r).cumsum()
-        below_top = np.exp(np.minimum(bias[highest] - bias[head], 0.0))
-        more = _moved(predicted, share, kind, factor, start)
-        at_most = np.minimum(predicted[DEPTH, 0] @ share, share[0] * predicted[DEPTH, factor, 0])
-        more = np.where(unsure, at_most, more)
-        moved = float(predicted[MASS, 0] @ share)
-        lengths = np.broadcast_to(self.lengths, r)
-        outside = self.n_classes - int(lengths.sum())
-        of_classes = float((lengths * share) @ below_top) + outside * share[0] * below_top[0]
-        return float((gradient + more) @ size + moved * (1.0 + of_classes))
+def excess_by_rank(
+    gradient: np.ndarray,
+    size: np.ndarray,
+    where: np.ndarray,
+    predicted: np.ndarray,
+    tied: np.ndarray,
+    ties: int,
+    n_classes: int,
+    lengths: np.ndarray | int = 1,
+) -> float:
+    """The second bound.
+
+    ``where`` (3, a): kind, factor and start of each atom. ``predicted`` (3, K, r): mean psi p v, psi p U, psi p at each rank; of
+    scales of factors but the first (which are at most 1) the total alone, at the lowest rank. ``tied`` (r,): whether a rank
+    equals the one below it in some row; ``ties``: ranks in the largest group of these. ``lengths`` (r,): how many ranks each
+    entry stands for, where entries are columns.
+    """
+    # Atoms that ask for nothing and have nothing to lose play no part.
+    asking = np.flatnonzero((gradient < 0) | (size > 0))
+    gradient, size, (kind, factor, start) = gradient[asking], size[asking], where[:, asking]
+    r = predicted.shape[2]
+    rank = np.arange(r)
+    # Ranks from `head` on may share the top; nothing is moved from there. An atom that begins among them is not at its
+    # full height where they do, but at no less than its part of them.
+    begins = np.maximum.accumulate(np.where(tied, 0, rank))
+    last = np.append(~tied[1:], True)
+    ends = np.minimum.accumulate(np.where(last, rank, r - 1)[::-1])[::-1]
+    # The lowest and the highest rank that each may be tied with.
+    lowest, highest = np.maximum(begins, rank - ties + 1), np.minimum(ends, rank + ties - 1)
+    head = lowest[-1]
+    need = np.maximum(-gradient, 0.0) * np.where(start > head, ties, 1)
+    unsure = (kind == SCALE) & (factor > 0)
+    exact = _moved(predicted, (rank < head).astype(np.float64), kind, factor, start)
+    beyond = float(predicted[DEPTH, 0, head:].sum())
+    available = np.where(unsure, predicted[DEPTH, factor, 0] - beyond, exact)
+    wanting = need > 0
+    if (need[wanting] > available[wanting] * (1.0 + _ROUNDING)).any():
+        return np.inf
+    # An atom asks all ranks below its reach. So a rank gives the most that is asked of it or of any rank above.
+    reach = np.where(kind == BIAS, np.minimum(start, head), head)[wanting]
+    share = np.zeros(r + 1)
+    np.maximum.at(share, reach, np.minimum(need[wanting] / available[wanting], 1.0))
+    share = np.maximum.accumulate(share[::-1])[::-1][1:]
+    # Tied classes give the same share, that of the lowest of them. They may lie as high as the highest.
+    share = share[lowest]
+    bias = np.bincount(start, np.where((kind == BIAS) & (factor == 0), size, 0.0), r).cumsum()
+    below_top = np.exp(np.minimum(bias[highest] - bias[head], 0.0))
+    more = _moved(predicted, share, kind, factor, start)
+    at_most = np.minimum(predicted[DEPTH, 0] @ share, share[0] * predicted[DEPTH, factor, 0])
+    more = np.where(unsure, at_most, more)
+    moved = float(predicted[MASS, 0] @ share)
+    lengths = np.broadcast_to(lengths, r)
+    outside = n_classes - int(lengths.sum())
+    of_classes = float((lengths * share) @ below_top) + outside * share[0] * below_top[0]
+    return float((gradient + more) @ size + moved * (1.0 + of_classes))
 
 
 def _moved(

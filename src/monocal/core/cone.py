@@ -37,8 +37,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .certificate import Certificate
-from .engine import BIAS, DEPTH, HEIGHT, MASS, SCALE, Block, Point, Sums, Totals
+from .certificate import excess_by_rank, excess_everywhere
+from .engine import BIAS, DEPTH, HEIGHT, MASS, SCALE, Point, Sums, Totals
 from .problem import Expansion
 from .rows import Rows
 
@@ -85,8 +85,8 @@ class RankCone:
     scale : float, optional
         Where to begin: temperature scaling with this scale.
     begins : ndarray of int, shape (G,), optional
-        The ranks where atoms may begin, 0 and the top rank among them; by default all ranks. Arrays with an entry for each of
-        the r ranks then have one for each of these (`core.engine`).
+        The ranks where atoms may begin, 0 and the top rank among them; by default all ranks. Sums are then taken over *columns*
+        of ranks, from each of these to the next, and arrays with an entry for each of the r ranks have one for each of these.
     """
 
     cheap_hessian = True
@@ -106,19 +106,26 @@ class RankCone:
         begins: np.ndarray | None = None,
     ):
         self.rows, self.begins, self.allowed = rows, begins, allowed
-        self.mirrors = Mirrors(np.arange(allowed.shape[1]) if mirrors is None else mirrors)
+        each = np.arange(allowed.shape[1])
+        self.mirrors = each if mirrors is None else mirrors
+        # The factors whose sums are taken, and those that follow from another, with its place among the former.
+        self._own, self._mirrored = (np.flatnonzero(x) for x in (self.mirrors == each, self.mirrors != each))
+        self._partners = np.searchsorted(self._own, self.mirrors[self._mirrored])
         self.emphasis, self.scale = emphasis, scale
         self.n_rows, self.slow_calls = rows.n_rows, rows.slow_calls
         self.rounding = self.least_curvature = 1e-8 if rows.single_precision else 1e-14
         self.atoms = np.flatnonzero(allowed.ravel())
         self._places = np.stack(np.unravel_index(self.atoms, allowed.shape))  # kind, factor and start, (3, a)
+        self._at_ranks = self._places.copy()  # the same by rank, where there are columns
+        if begins is not None:
+            self._at_ranks[2] = begins[self._places[2]]
         if allowed[SCALE, 1:, 1:].any():
             raise ValueError("Scales of factors but the first begin at the lowest rank.")
         self._only_scale = np.array_equal(self.atoms, [0]) and not rows.has_tail
         only_scale = self._only_scale and allowed.shape[1] == 1 and begins is None
-        self.totals: Totals = rows.sum(Block.scale_totals) if only_scale else rows.sum(Block.totals, begins)
+        self.totals: Totals = rows.sum("scale_totals" if only_scale else "totals")
         count = self.totals.weight * rows.n_classes
-        mean, square = (from_start(x) / count for x in (self.totals.mean, self.totals.square))
+        mean, square = (from_start(self._columns(x)) / count for x in (self.totals.mean, self.totals.square))
         self.spread = self._take(np.sqrt(np.maximum(square - mean**2, 0.0)))
         self.unit = self.spread if unit is None else self._take(unit)
         self._of_fewer: list[np.ndarray] = []
@@ -129,7 +136,7 @@ class RankCone:
         if prior_rows > 0:
             self.prior_targets = self._prior_targets()
             self.prior_share = prior_rows / (self.totals.weight + prior_rows)
-        self._aim_at(np.cumsum(self.totals.label, axis=2))  # the label's shares at each rank
+        self._aim_at(self._columns(np.cumsum(self.totals.label, axis=2)))  # the label's shares at each rank
         # Root mean square of each atom at the top class: what a step in it does to the largest logit.
         top = self.totals.square[:, :, -1:] / self.totals.weight
         self.reach = self._take(np.sqrt(np.broadcast_to(top, allowed.shape)))
@@ -141,15 +148,15 @@ class RankCone:
         """Temperature scaling by the sums of this problem. The rows may have no tail."""
         other = copy(self)
         other._only_scale, other.scale = True, None
-        for name in ("atoms", "_places", "spread", "unit", "reach", "lower", "drop"):
+        for name in ("atoms", "_places", "_at_ranks", "spread", "unit", "reach", "lower", "drop"):
             setattr(other, name, getattr(self, name)[..., :1])
         other.penalty, other.floor = other._penalty(0.0, 1e-6)
         return other
 
     def in_units(self, unit: np.ndarray, scale: float) -> RankCone:
-        """The same problem with a penalty in other units, which is to begin at another scale."""
+        """The same problem with a penalty in other units (2, K, ranks), which is to begin at another scale."""
         other = copy(self)
-        other.unit, other.scale = self._take(unit), scale
+        other.unit, other.scale = self._take(unit if self.begins is None else unit[:, :, self.begins]), scale
         high = self.reach > _HIGH
         other.reach = np.where(high, np.clip(_UNITS * other.unit, 1.0, self.reach), self.reach)
         return other
@@ -167,7 +174,7 @@ class RankCone:
             self.allowed,
             emphasis=self.emphasis,
             unit=self.grid(self.unit),
-            mirrors=self.mirrors.of_each,
+            mirrors=self.mirrors,
             prior_rows=prior_rows,
             scale=self.scale,
             begins=self.begins,
@@ -192,24 +199,23 @@ class RankCone:
         # How far the targets lie below the top class on average, as each atom sees it: never negative.
         self.drop = self._losses / self.totals.weight
         if self.totals.top.any():
-            top = np.cumsum(self.totals.top, axis=2)
+            top = self._columns(np.cumsum(self.totals.top, axis=2))
             self.drop = np.maximum(self._take(atom_sums(top - target)) / self.totals.weight, 0.0)
 
     def _prior_targets(self) -> np.ndarray:
         """Sums of ``psi q v``, ``psi q U`` and ``psi q`` at each rank (3, K, r), a row. Of many rows a sample is enough."""
         sample = self.rows.some()
-        weight = self.totals.weight if sample is self.rows else sample.sum(Block.total_weight)
+        weight = self.totals.weight if sample is self.rows else float(sample.sum("label_sums")[-1])
 
         def at_scale(scale: float) -> np.ndarray:
             plain = np.zeros(len(self.atoms))
             plain[_PLAIN] = scale
-            sums = sample.sum(Block.sums, self.point(plain, _NOTHING))
-            return self.mirrors.of_all_factors(sums, self.allowed.shape[2]) / weight
+            return self._of_all_factors(self._sums(sample, plain, _NOTHING)) / weight
 
         def mean_depth(scale: float) -> float:
             if sample.has_tail:
                 return float(at_scale(scale)[DEPTH, 0].sum())
-            return float(sample.sum(Block.scale_sums, scale)[1]) / weight
+            return float(sample.sum("scale_sums", scale)[1]) / weight
 
         # The softmax of logits that differ by much less than one (cosines, say) is uniform: they are first brought to a deviation
         # of about one. The largest of m normal numbers lies roughly sqrt(2 log m) / 1.5 deviations above their mean.
@@ -264,11 +270,11 @@ class RankCone:
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         if self._only_scale:
             scale, n = float(coefficients[0]), self.totals.weight
-            value, mean, curvature = self.rows.sum(Block.scale_sums, scale) / n
+            value, mean, curvature = self.rows.sum("scale_sums", scale) / n
             target = self._target_depths[0] / n
             hessian = np.array([[curvature]])[: len(working), : len(working)]
             return Expansion(float(value + scale * target), np.array([target - mean]), hessian)
-        sums, n = self.rows.sum(Block.sums, self.point(coefficients, working)), self.totals.weight
+        sums, n = self._sums(self.rows, coefficients, working), self.totals.weight
         # Every term is positive: depths of a million do not cancel, and the value keeps its last digits.
         lost = float(self._losses @ coefficients)
         return Expansion((sums.value + lost) / n, self._gradient(sums) / n, sums.hessian / n, sums)
@@ -276,19 +282,25 @@ class RankCone:
     def hessian(self, coefficients: np.ndarray, working: np.ndarray) -> np.ndarray:
         if self._only_scale:
             return self.evaluate(coefficients, working).hessian
-        return self.rows.sum(Block.hessian, self.point(coefficients, working)) / self.totals.weight
+        return self._sums(self.rows, coefficients, working, False).hessian / self.totals.weight
+
+    def _sums(self, rows: Rows, coefficients: np.ndarray, working: np.ndarray, gradient: bool = True) -> Sums:
+        sums: Sums = rows.sum("sums", self.point(coefficients, working), gradient)
+        return replace(sums, by_rank=self._columns(sums.by_rank)) if gradient else sums
+
+    def _columns(self, by_rank: np.ndarray) -> np.ndarray:
+        """Sums at each rank (..., r), added up over each column."""
+        return by_rank if self.begins is None else np.add.reduceat(by_rank, self.begins, axis=-1)
 
     def point(self, coefficients: np.ndarray, working: np.ndarray) -> Point:
         """Coefficients (a,) as an engine takes them, with the atoms of a working set."""
         used = np.flatnonzero(coefficients)
         return Point.of_steps(
-            self.allowed.shape[1:],
-            self._places[:, used],
+            (self.allowed.shape[1], self.rows.n_ranks),
+            self._at_ranks[:, used],
             coefficients[used],
-            self._places[:, working],
-            own=self.mirrors.own if len(self.mirrors.mirrored) else None,
-            begins=self.begins,
-            n_ranks=self.rows.n_ranks,
+            self._at_ranks[:, working],
+            self._own if len(self._mirrored) else None,
         )
 
     def _gradient(self, sums: Sums) -> np.ndarray:
@@ -297,40 +309,46 @@ class RankCone:
         Differences are taken before anything is added up: sums of depths of a million would take the last digits with them.
         """
         # Rank by rank there are scales of the first factor alone, and a factor and its mirror add up to that one.
-        first, own, mirrored = sums.by_rank[:3], self.mirrors.own, self.mirrors.mirrored
+        first, own, mirrored = sums.by_rank[:3], self._own, self._mirrored
         depth = np.append(first[DEPTH].sum(), sums.whole)
         out = np.zeros(self.allowed.shape)
         apart = first - self.target[:, 0]
         out[SCALE, 0] = apart[HEIGHT] - np.cumsum(apart[HEIGHT]) - from_start(apart[DEPTH])
         depths = np.zeros(len(self._target_depths))
         depths[own] = depth
-        depths[mirrored] = depth[0] - depth[self.mirrors.partners]
+        depths[mirrored] = depth[0] - depth[self._partners]
         out[SCALE, 1:, 0] = (self._target_depths - depths)[1:]
         mass = sums.by_rank[2:] - self.target[MASS, own]
         before = np.subtract(mass, np.cumsum(mass, axis=1), out=mass)
         out[BIAS, own] = before
         if len(mirrored):
-            out[BIAS, mirrored] = before[0] - before[self.mirrors.partners]
+            out[BIAS, mirrored] = before[0] - before[self._partners]
         return self._take(out)
 
     def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
         """An upper bound of the objective (without the floor) at ``coefficients``, evaluated ``here``, less its infimum."""
-        linear = self.penalty - self.floor
-        return Certificate(
-            objective=here.value + float(linear @ coefficients),
-            gradient=here.gradient + linear,
-            worth=self.worth,
-            lower=self.lower,
-            size=coefficients - self.lower,
-            where=self._places,
-            predicted=None
-            if here.predicted is None
-            else self.mirrors.of_all_factors(here.predicted, self.allowed.shape[2]) / self.totals.weight,
-            ties=self.totals.ties,
-            tied=self.totals.tied,
-            n_classes=self.rows.n_classes,
-            lengths=1 if self.begins is None else np.diff(np.append(self.begins, self.rows.n_ranks)),
-        ).excess()
+        linear, size = self.penalty - self.floor, coefficients - self.lower
+        gradient, objective = here.gradient + linear, here.value + float(linear @ coefficients)
+        bound = excess_everywhere(objective, gradient, self.worth, self.lower, size)
+        if here.predicted is not None:
+            predicted = self._of_all_factors(here.predicted) / self.totals.weight
+            lengths = 1 if self.begins is None else np.diff(np.append(self.begins, self.rows.n_ranks))
+            tied = self.totals.tied if self.begins is None else self.totals.tied[self.begins]
+            ties, m = self.totals.ties, self.rows.n_classes
+            by_rank = excess_by_rank(gradient, size, self._places, predicted, tied, ties, m, lengths)
+            bound = min(bound, by_rank)
+        return max(bound, 0.0)
+
+    def _of_all_factors(self, sums: Sums) -> np.ndarray:
+        """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); where only totals are summed, at the lowest."""
+        out, own = np.zeros((3, *self.allowed.shape[1:])), self._own
+        out[DEPTH, 0], out[HEIGHT, 0], out[MASS, own] = sums.by_rank[0], sums.by_rank[1], sums.by_rank[2:]
+        out[DEPTH, own[1:], 0] = sums.whole
+        if len(self._mirrored):
+            whole = out[:, 0].copy()
+            whole[DEPTH, 0], whole[DEPTH, 1:], whole[HEIGHT] = whole[DEPTH].sum(), 0.0, 0.0
+            out[:, self._mirrored] = whole[:, None] - out[:, self.mirrors[self._mirrored]]
+        return out
 
     def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
         """At most ``size`` of the atoms, sorted, from the gradient of all; all of them where they are no more."""
@@ -362,12 +380,12 @@ class RankCone:
         if rows is None:
             return None
         if not self._of_fewer:  # kept for all copies of this problem
-            self._of_fewer.append(rows.sum(Block.label_sums, self.begins))
+            self._of_fewer.append(rows.sum("label_sums"))
         label, weight = self._of_fewer[0][:-1], float(self._of_fewer[0][-1])
         small = copy(self)
         small.rows, small.n_rows, small._of_fewer = rows, rows.n_rows, []
         small.totals = replace(self.totals, weight=weight, label=np.reshape(label, self.totals.label.shape))
-        small._aim_at(np.cumsum(small.totals.label, axis=2))
+        small._aim_at(self._columns(np.cumsum(small.totals.label, axis=2)))
         # The copy is solved for the penalty of the whole, and needs no floor of its own.
         small.floor = np.zeros_like(self.floor)
         return small
@@ -382,33 +400,3 @@ def atom_sums(by_rank: np.ndarray) -> np.ndarray:
     """From sums of ``v``, ``U``, 1 at each rank (3, ..., r) to sums of every atom less its value at the top, (2, ..., r)."""
     before = np.cumsum(by_rank[1:], axis=-1) - by_rank[1:]
     return -np.stack([from_start(by_rank[DEPTH]) + before[0], before[1]])
-
-
-class Mirrors:
-    """Which factors are summed, and which follow from them.
-
-    Attributes
-    ----------
-    of_each : ndarray of int, shape (K,)
-        An earlier factor with which each adds up to 1; its own index where there is none.
-    own, mirrored : ndarray of int
-        The factors without such a one, and those with one.
-    partners : ndarray of int
-        Where among ``own`` the mirror of each of ``mirrored`` is.
-    """
-
-    def __init__(self, of_each: np.ndarray):
-        itself = of_each == np.arange(len(of_each))
-        self.of_each, self.own, self.mirrored = of_each, np.flatnonzero(itself), np.flatnonzero(~itself)
-        self.partners = np.searchsorted(self.own, of_each[self.mirrored])
-
-    def of_all_factors(self, sums: Sums, n_ranks: int) -> np.ndarray:
-        """Sums of ``psi p v``, ``psi p U`` and ``psi p`` at each rank, (3, K, r); where only totals are summed, at the lowest."""
-        out, own = np.zeros((3, len(self.of_each), n_ranks)), self.own
-        out[DEPTH, 0], out[HEIGHT, 0], out[MASS, own] = sums.by_rank[0], sums.by_rank[1], sums.by_rank[2:]
-        out[DEPTH, own[1:], 0] = sums.whole
-        if len(self.mirrored):
-            whole = out[:, 0].copy()
-            whole[DEPTH, 0], whole[DEPTH, 1:], whole[HEIGHT] = whole[DEPTH].sum(), 0.0, 0.0
-            out[:, self.mirrored] = whole[:, None] - out[:, self.of_each[self.mirrored]]
-        return out

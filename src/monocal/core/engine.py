@@ -25,26 +25,20 @@ in their order, so sums do not depend on the number of threads. What is returned
 anywhere.
 
 Labels among tied logits: the tied ranks share the label in equal parts, so it does not matter how the sort placed them.
-
-Where atoms begin at few of many ranks, sums are taken over *columns* of ranks: column g has the ranks from ``begins[g]`` to
-the next. Arrays with an entry for each rank then have one for each column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from ..arrays import Array, array_namespace, device_of, distinct, on_device_of, to_numpy
-from ..parallel import parallel_sum
 from .ranked import Ranked, Rest, Tail
-
-T = TypeVar("T")
 
 # Kinds of atoms.
 SCALE, BIAS = 0, 1
@@ -85,32 +79,10 @@ class Block:
             psi = np.asarray(psi, order="F" if rank_by_rank(self.rows.depth) else "C")
         return replace(self, factors=psi)
 
-    # Sums, as functions for `Rows.sum`: all but the first by the block's own engine.
-
+    @property
     def total_weight(self) -> float:
         weight = to_numpy(self.weight)
         return sum(float(weight[rows].sum(dtype=np.float64)) for rows in self.slices())
-
-    def totals(self, begins: np.ndarray | None = None) -> Totals:
-        return self.engine.totals(self, begins)
-
-    def label_sums(self, begins: np.ndarray | None = None) -> np.ndarray:
-        return self.engine.label_sums(self, begins)
-
-    def scale_totals(self) -> Totals:
-        return self.engine.scale_totals(self)
-
-    def scale_sums(self, scale: float) -> np.ndarray:
-        return self.engine.scale_sums(self, scale)
-
-    def sums(self, point: Point) -> Sums:
-        return self.engine.sums(self, point)
-
-    def hessian(self, point: Point) -> np.ndarray:
-        return self.engine.sums(self, point, gradient=False).hessian
-
-    def information(self, scale: float, begins: np.ndarray | None = None) -> Information:
-        return self.engine.information(self, scale, begins)
 
     def every(self, step: int) -> Block:
         """One row in ``step`` of each part, copied side by side."""
@@ -121,32 +93,22 @@ class Block:
         ends = [self.n_rows] if self.ends is None else self.ends.tolist()
         return [slice(i, j) for i, j in pairwise([0, *ends])]
 
-    def parts(self) -> list[Block]:
-        """Each part as a block."""
-        return [self] if self.ends is None else [self[rows] for rows in self.slices()]
-
-    def sum_parts(self, function: Callable[[Block], T]) -> T:
-        """``function(part)`` added up, on threads."""
-        return function(self) if self.ends is None else parallel_sum(function, self.parts())
-
     def in_double(self) -> Block:
         """The same rows in double precision, but for the logits of a tail: numpy only."""
-        if self.rows.depth.dtype == np.float64:
+        rows = self.rows
+        if rows.depth.dtype == np.float64:
             return self
-        depth, height, top = (
-            x.astype(np.float64) for x in (self.rows.depth, self.rows.height, self.rows.top)
-        )
-        rows = replace(self.rows, depth=depth, height=height, top=top)
+        wide = {name: getattr(rows, name).astype(np.float64) for name in ("depth", "height", "top")}
         factors = None if self.factors is None else self.factors.astype(np.float64)
-        return replace(self, rows=rows, weight=self.weight.astype(np.float64), factors=factors)
+        weight = self.weight.astype(np.float64)
+        return replace(self, rows=replace(rows, **wide), weight=weight, factors=factors)
 
     def __getitem__(self, index: slice | Array) -> Block:
         # To a device once for all arrays.
         there = index if isinstance(index, slice) else on_device_of(index, self.weight)
         here = index if isinstance(index, slice) else to_numpy(index)
-        taken: dict[str, Any] = {}
-        for name in (*_OF_ROWS, *_ON_HOST):
-            x = getattr(self, name)
+        taken = {name: getattr(self, name) for name in (*_OF_ROWS, *_ON_HOST)}
+        for name, x in taken.items():
             taken[name] = None if x is None else x[here if name in _ON_HOST else there]
         return Block(self.engine, self.rows[there], **taken)
 
@@ -164,41 +126,37 @@ def join_blocks(blocks: Sequence[Block], logits: Array | None = None) -> Block:
     if double and len(double) < len(blocks):  # rows with finite masks are in double precision
         wide = next(b for b in double if str(b.weight.dtype).endswith("64"))
         blocks = [replace(b.in_double(), engine=wide.engine) for b in blocks]
-    first, ranked = blocks[0], [b.rows for b in blocks]
-    xp = array_namespace(first.weight)
+    xp = array_namespace(blocks[0].weight)
 
-    def join(parts: Sequence[Any], concat: Callable[..., Any] = xp.concat) -> Any:
-        return None if parts[0] is None else concat(parts, axis=0)
+    def join(parts: Sequence[Any], name: str) -> Any:
+        arrays = [getattr(part, name) for part in parts]
+        if arrays[0] is None:
+            return None
+        return (np.concatenate if name in _ON_HOST else xp.concat)(arrays, axis=0)
 
-    tail = first.rows.tail
+    ranked, tail = [b.rows for b in blocks], blocks[0].rows.tail
     if tail is not None:
-        tails: list[Any] = [rows.tail for rows in ranked]
-        if tail.rest is not None:
-            rests = [t.rest for t in tails]
-            rest = Rest(join([x.depth for x in rests]), join([x.count for x in rests]))
+        tails = [rows.tail for rows in ranked]
+        rests = [t.rest for t in tails if t is not None]
+        rest = None if rests[0] is None else Rest(join(rests, "depth"), join(rests, "count"))
+        masked = any(t.masked for t in tails if t is not None)
         tail = Tail(
-            logits if logits is not None else join([t.logits for t in tails]),
-            join([t.ties for t in tails]),
-            any(t.masked for t in tails),
-            tail.rest and rest,
+            logits if logits is not None else join(tails, "logits"), join(tails, "ties"), masked, rest
         )
-    valid: list[Any] = [rows.valid for rows in ranked]
-    tied: list[Any] = [rows.tied for rows in ranked]
-    if any(x is not None for x in valid):
+    if any(rows.valid is not None for rows in ranked):
         everywhere = [xp.ones_like(rows.depth, dtype=xp.bool) for rows in ranked]
-        valid = [one if x is None else x for x, one in zip(valid, everywhere, strict=True)]
+        ranked = [
+            replace(rows, valid=one) if rows.valid is None else rows
+            for rows, one in zip(ranked, everywhere, strict=True)
+        ]
+    tied = [rows.tied for rows in ranked]
     rows = Ranked(
-        join([rows.depth for rows in ranked]),
-        join([rows.height for rows in ranked]),
-        join([rows.top for rows in ranked]),
-        join(valid),
-        tail,
-        first.rows.n_classes,
-        None if any(t is None for t in tied) else np.any(tied, axis=0),
+        **{name: join(ranked, name) for name in ("depth", "height", "top", "valid")},
+        tail=tail,
+        n_classes=ranked[0].n_classes,
+        tied=None if any(t is None for t in tied) else np.any(np.array(tied), axis=0),
     )
-    joined = {name: join([getattr(b, name) for b in blocks]) for name in _OF_ROWS}
-    joined |= {name: join([getattr(b, name) for b in blocks], np.concatenate) for name in _ON_HOST}
-    return Block(first.engine, rows, **joined)
+    return Block(blocks[0].engine, rows, **{name: join(blocks, name) for name in (*_OF_ROWS, *_ON_HOST)})
 
 
 def rank_by_rank(depth: Array) -> bool:
@@ -210,7 +168,7 @@ def rank_by_rank(depth: Array) -> bool:
 class Point:
     """Where to evaluate, and for which atoms the Hessian is wanted."""
 
-    shape: tuple[int, int]  # K factors, r ranks or columns
+    shape: tuple[int, int]  # K factors, r ranks
     jumps: np.ndarray  # ranks at which a weight or a bias changes, (D - 1,)
     # Which factors count (K',), and -w, -(w_top - w) and -(b_top - b) of theirs in each of the pieces between jumps, (3, K', D).
     table: tuple[np.ndarray, np.ndarray]
@@ -218,9 +176,6 @@ class Point:
     factor: np.ndarray  # (a,)
     start: np.ndarray  # (a,)
     own: np.ndarray | None = None  # factors whose sums are asked for; None: all
-    # First rank of each column, where there are columns and not ranks (see `engine`), and the number of ranks.
-    begins: np.ndarray | None = None
-    n_ranks: int = 0
 
     @classmethod
     def of_steps(
@@ -229,11 +184,9 @@ class Point:
         places: np.ndarray,
         steps: np.ndarray,
         working: np.ndarray,
-        *,
-        begins: np.ndarray | None = None,
-        **rest: Any,
+        own: np.ndarray | None = None,
     ) -> Point:
-        """From coefficients at kind, factor and start, (3, ...) each, in a grid of K factors and r ranks or columns.
+        """From coefficients at kind, factor and start, (3, ...) each, in a grid of K factors and r ranks.
 
         Few factors have any, and weights change where these begin: nothing is made that has an entry for every rank.
         """
@@ -245,14 +198,7 @@ class Point:
         drops = np.zeros_like(by_piece)
         drops[:, :, :-1] = -by_piece[:, :, :0:-1].cumsum(axis=2)[:, :, ::-1]
         table = used, np.stack([-by_piece[SCALE].cumsum(axis=1), drops[SCALE], drops[BIAS]])
-        jumps, at = (x if begins is None else begins[x] for x in (first[1:], working[2]))
-        return cls(shape, jumps, table, working[0], working[1], at, begins=begins, **rest)
-
-    @classmethod
-    def of_scale(cls, shape: tuple[int, int], scale: float, **rest: Any) -> Point:
-        """All logits multiplied by one number."""
-        plain = np.array([[SCALE], [0], [0]])
-        return cls.of_steps(shape, plain, np.array([scale]), plain[:, :0], **rest)
+        return cls(shape, first[1:], table, working[0], working[1], working[2], own)
 
     @cached_property
     def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -270,7 +216,7 @@ class Point:
     @cached_property
     def pieces(self) -> tuple[np.ndarray, np.ndarray]:
         """Where the pieces between jumps begin, and those between starts of atoms; each with the end of the last."""
-        r = self.shape[1] if self.begins is None else self.n_ranks
+        r = self.shape[1]
         return np.concatenate([[0], self.jumps, [r]]), np.append(self.columns[0], r)
 
 
@@ -302,52 +248,44 @@ def parameters(block: Block, point: Point, lowest: bool = False) -> tuple[list[A
     return [leading, xp.astype(weights - xp.astype(leading, xp.float64), depth.dtype)], base
 
 
+class _Added:
+    """Sums over rows, in float64 on the host: they add field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
 @dataclass(frozen=True)
-class Sums:
-    """Sums over rows, in float64 on the host. They add."""
+class Sums(_Added):
+    """Sums at a point."""
 
     value: float
     by_rank: np.ndarray  # (2 + K, r), of the K factors asked for: at each rank p v, p U, and psi p of each
     whole: np.ndarray  # (K - 1,): psi p v over all ranks, of the factors but the first
     hessian: np.ndarray  # (a, a)
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(
-            self.value + other.value,
-            self.by_rank + other.by_rank,
-            self.whole + other.whole,
-            self.hessian + other.hessian,
-        )
-
 
 @dataclass(frozen=True)
-class Totals:
-    """Sums before any coefficient: of the labels, and the first two moments of the atoms. They add."""
+class Totals(_Added):
+    """Sums before any coefficient: of the labels, and the first two moments of the atoms."""
 
     weight: float
     label: np.ndarray  # (3, K, r): where the label's shares of psi v, psi U and psi begin (positive) and end
     # (3, K, r): the same as if every label were the top class, in blocks where some rows share it
     top: np.ndarray
-    ties: int  # number of ranks in the largest group of ties
     tied: np.ndarray  # (r,) bool: whether a rank equals the one below it in some row
     mean: np.ndarray  # (2, K, r): sums of psi u and psi (all rows) at each rank
     square: np.ndarray  # (2, K, r): sums of their squares
+    ties: int  # number of ranks in the largest group of ties
 
     def __add__(self, other: Totals) -> Totals:
-        return Totals(
-            self.weight + other.weight,
-            self.label + other.label,
-            self.top + other.top,
-            max(self.ties, other.ties),
-            self.tied | other.tied,
-            self.mean + other.mean,
-            self.square + other.square,
-        )
+        return replace(super().__add__(other), ties=max(self.ties, other.ties))
 
 
 @dataclass(frozen=True)
-class Information:
-    """What the rows can tell about each atom: its Fisher information at temperature scaling, ``p = softmax(scale z)``. They add.
+class Information(_Added):
+    """What the rows can tell about each atom: its Fisher information at temperature scaling, ``p = softmax(scale z)``.
 
         variance_a = 1/N sum_n weight_n Var_p[atom_a],         errors_k = sum_n weight_n psi_k^2 (1 - p_top)
 
@@ -361,11 +299,6 @@ class Information:
     weight: float
     variances: np.ndarray  # (2, K, r), by kind, factor and start
     errors: np.ndarray  # (K,)
-
-    def __add__(self, other: Information) -> Information:
-        return Information(
-            self.weight + other.weight, self.variances + other.variances, self.errors + other.errors
-        )
 
     def unit(self, n_rows: float, pseudo_errors: float) -> np.ndarray:
         """Root of the variance (2, K, r), larger where fewer than ``pseudo_errors`` are expected among ``n_rows`` rows.
@@ -403,10 +336,10 @@ class Engine(Protocol):
         not be sorted. ``top_class``: find which class is on top. ``context`` (n, C): kept with the rows.
         """
 
-    def totals(self, block: Block, begins: np.ndarray | None = None) -> Totals:
+    def totals(self, block: Block) -> Totals:
         """Label sums and moments of the atoms."""
 
-    def label_sums(self, block: Block, begins: np.ndarray | None = None) -> np.ndarray:
+    def label_sums(self, block: Block) -> np.ndarray:
         """The label sums of `totals` alone, in a row with the weight of all behind them."""
 
     def scale_totals(self, block: Block) -> Totals:
@@ -418,7 +351,7 @@ class Engine(Protocol):
     def sums(self, block: Block, point: Point, gradient: bool = True) -> Sums:
         """Value, gradient by rank and working-set Hessian of the log-partition; without ``gradient`` the Hessian alone."""
 
-    def information(self, block: Block, scale: float, begins: np.ndarray | None = None) -> Information:
+    def information(self, block: Block, scale: float) -> Information:
         """Information on every atom where all logits are multiplied by ``scale``."""
 
     def truncate(

@@ -129,16 +129,24 @@ class Rows:
         assert isinstance(self._source, MemoryBlocks)
         return self._source.blocks
 
-    def sum(self, function: Callable[..., T], *args: Any) -> T:
-        """``function(block, *args)`` added up over all blocks, in a fixed order."""
-        return self._source.sum(function, *args)
+    def sum(self, function: str | Callable[..., Any], *args: Any) -> Any:
+        """``function(block, *args)`` added up over all blocks, in a fixed order; a name is that of a method of the engine."""
+        return self._source.sum(
+            partial(_by_engine, function) if isinstance(function, str) else function, *args
+        )
 
     def sample(self, most_logits: int = _COARSE_LOGITS) -> Rows | None:
         """A representative quarter or less, the same wherever the rows live; None where that would be too few."""
         step = sample_step(self.n_rows, self.n_classes, most_logits)
         if step and step not in self._samples:
-            thin = self._source.map(partial(_thinned, n_classes=self.n_classes, step=step))
-            self._samples[step] = Rows.of_blocks(_joined([b for b in thin if b is not None], step))
+            thin = [b for b in self._source.map(partial(_thinned, n_classes=self.n_classes, step=step)) if b]
+            # Thin blocks would cost more in calls than in arithmetic, and one block would be too few for many cores. Rows that
+            # engines take in parts are one block, cut in the same way wherever they come from.
+            if all(_takes_parts(block) for block in thin):
+                blocks = [cut_for_threads(join_blocks(thin))]
+            else:
+                blocks = [join_blocks(thin[i : i + step]) for i in range(0, len(thin), step)]
+            self._samples[step] = Rows.of_blocks(blocks)
         return self._samples.get(step)
 
     def coarse(self) -> Rows | None:
@@ -151,8 +159,7 @@ class Rows:
 
     def some(self) -> Rows:
         """About a thousand rows of many: enough for what need not be exact."""
-        many = self.n_rows * self.n_classes > _ALL_BELOW
-        sample = self.sample() if many else None
+        sample = self.sample() if self.n_rows * self.n_classes > _ALL_BELOW else None
         if sample is None:
             return self
         if 0 not in sample._samples:  # they are asked for several times
@@ -162,8 +169,7 @@ class Rows:
 
     def part(self, chosen: np.ndarray) -> Rows:
         """The rows where ``chosen`` (n_rows,) is true."""
-        source = self._source.part(chosen)
-        n = int(np.count_nonzero(chosen))
+        source, n = self._source.part(chosen), int(np.count_nonzero(chosen))
         if isinstance(source, MemoryBlocks):
             few = not self.slow_calls and n * self.n_classes <= _ONE_BLOCK
             blocks = [join_blocks(source.blocks)] if few and len(source.blocks) > 1 else source.blocks
@@ -186,6 +192,10 @@ class Rows:
 
 
 # Functions of a block and the number of its first row: they go to the workers of a cluster.
+
+
+def _by_engine(name: str, block: Block, *args: Any) -> Any:
+    return getattr(block.engine, name)(block, *args)
 
 
 def _thinned(block: Block, first: int, n_classes: int, step: int) -> Block | None:
@@ -225,17 +235,6 @@ def in_sample(n_rows: int, n_classes: int, step: int, first: int = 0) -> np.ndar
     return (place % step == 0) & (block % -(-step // size) == 0)
 
 
-def _joined(thin: Sequence[Block], step: int) -> list[Block]:
-    """Blocks of which one row in ``step`` is left, joined to blocks as large as others.
-
-    Thin blocks would cost more in calls than in arithmetic, and larger ones would be too few for many cores. Rows that engines
-    take in parts are one block, cut in the same way wherever they come from.
-    """
-    if all(_takes_parts(block) for block in thin):
-        return [cut_for_threads(join_blocks(thin))]
-    return [join_blocks(thin[i : i + step]) for i in range(0, len(thin), step)]
-
-
 def _takes_parts(block: Block) -> bool:
     """Whether its rows lie one after another in memory, and nothing is masked: then an engine takes all parts in one call."""
     rows = block.rows
@@ -259,5 +258,5 @@ def cut_for_the_cache(block: Block) -> list[Block]:
     size = rows_of_size(_PIECE, block.rows.depth.shape[1])
     if block.n_rows <= size or not rank_by_rank(block.rows.depth):
         return [block]
-    parts = replace(block, ends=np.append(np.arange(size, block.n_rows, size), block.n_rows)).parts()
+    parts = [block[i : i + size] for i in range(0, block.n_rows, size)]
     return [replace(b, rows=replace(b.rows, depth=np.asfortranarray(b.rows.depth))) for b in parts]

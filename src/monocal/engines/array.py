@@ -57,7 +57,7 @@ from ..core.ranked import LARGEST, Ranked, rank_rows
 from ..core.statistics import compute
 from ..core.ties import average_ties, largest_tie, within_ties
 from ..parallel import GPU_BLOCK, block_rows, keep_freed_memory, parallel_map, row_slices, scratch_buffer
-from . import label_sums
+from .label_sums import label_totals, scale_totals, with_top_labels
 
 # exp(-1000) is zero in every precision.
 _NOTHING = -1000.0
@@ -144,30 +144,24 @@ class ArrayEngine:
         depth = rows.depth
         return replace(rows, depth=np.asfortranarray(depth)) if isinstance(depth, np.ndarray) else rows
 
-    def totals(self, block: Block, begins: np.ndarray | None = None) -> Totals:
+    def totals(self, block: Block) -> Totals:
         rows, w = block.rows, block.weight
-        xp = array_namespace(w)
+        xp, r = array_namespace(w), block.rows.depth.shape[1]
         psi = xp.ones_like(w)[None] if block.factors is None else block.factors.T
         lefts = [psi * w, psi * psi * w]
-        if begins is None:
-            scales, lengths = self._scale_moments(block, lefts), np.ones(rows.depth.shape[1])
-        else:
-            scales = self._scale_moments_of_columns(block, lefts, begins)
-            lengths = np.diff(np.append(begins, rows.depth.shape[1])).astype(np.float64)
         # A bias is the same at every rank.
-        ones = [to_numpy(xp.sum(left, axis=1, dtype=xp.float64))[:, None] * lengths for left in lefts]
-        mean, square = (np.stack(pair) for pair in zip(scales, ones, strict=True))
-        label = label_sums.label_totals(block, begins)
+        ones = [np.repeat(to_numpy(xp.sum(x, axis=1, dtype=xp.float64))[:, None], r, axis=1) for x in lefts]
+        mean, square = (np.stack(pair) for pair in zip(self._scale_moments(block, lefts), ones, strict=True))
+        label = label_totals(block)
         top = np.zeros_like(label)  # nothing of it lies below the top
-        tied = np.zeros(rows.depth.shape[1], dtype=bool) if rows.tied is None else rows.tied.astype(bool)
+        tied = np.zeros(r, dtype=bool) if rows.tied is None else rows.tied.astype(bool)
         if tied[-1]:  # where classes share the top, an atom may begin among them
-            top = label_sums.label_totals(label_sums.with_top_labels(block), begins)
+            top = label_totals(with_top_labels(block))
         weight = float(xp.sum(w, dtype=xp.float64))
-        ties = largest_tie(rows)
-        return Totals(weight, label, top, ties, tied if begins is None else tied[begins], mean, square)
+        return Totals(weight, label, top, tied, mean, square, largest_tie(rows))
 
-    def label_sums(self, block: Block, begins: np.ndarray | None = None) -> np.ndarray:
-        return np.append(label_sums.label_totals(block, begins), block.total_weight())
+    def label_sums(self, block: Block) -> np.ndarray:
+        return np.append(label_totals(block), block.total_weight)
 
     def _scale_moments(self, block: Block, lefts: list[Array]) -> list[np.ndarray]:
         """Sums over rows of ``left u`` and ``left u^2`` at each rank, (K, r) each; of factors but the first all of it, at the
@@ -184,25 +178,11 @@ class ArrayEngine:
             sums.append(scales)
         return [x.astype(np.float64) for x in to_numpy_together(sums)]
 
-    def _scale_moments_of_columns(
-        self, block: Block, lefts: list[Array], begins: np.ndarray
-    ) -> list[np.ndarray]:
-        """Sums over rows of ``left u`` and ``left u^2`` in each column, (K, G) each."""
-        rows = block.rows
-        v = rows.depth.T
-        xp = array_namespace(v)
-        valid = xp.ones_like(v) if rows.valid is None else xp.astype(rows.valid.T, v.dtype)
-        count, depth, square = (to_numpy(x) for x in self._moments(valid, v, begins))
-        height = to_numpy(rows.height).astype(np.float64)
-        # Of ``u = U - v``, and of its square.
-        scales = [height * count - depth, np.maximum(height**2 * count - 2.0 * height * depth + square, 0.0)]
-        return [to_numpy(left) @ scale.T for left, scale in zip(lefts, scales, strict=True)]
-
     def scale_totals(self, block: Block) -> Totals:
         u = _heights(block.rows)
         first = _sum_of_ranks(u)
         u *= u
-        return label_sums.scale_totals(block, first, _sum_of_ranks(u))
+        return scale_totals(block, first, _sum_of_ranks(u))
 
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         # ``log sum_i exp(-scale v_i)``, minus its slope ``E_p[v]``, and ``E_p[v^2] - E_p[v]^2``. The order plays no part.
@@ -232,9 +212,9 @@ class ArrayEngine:
 
     def sums(self, block: Block, point: Point, gradient: bool = True) -> Sums:
         block = self._precise(block)
-        rows, begins, height = block.rows, point.begins, block.rows.height
-        v = rows.depth.T
-        xp = array_namespace(v)
+        rows, height, v = block.rows, block.rows.height, block.rows.depth.T
+        xp, curved = array_namespace(v), len(point.start) > 0
+        by_rank, whole, hessian = np.zeros((0, 0)), np.zeros(0), np.zeros((0, 0))
         with np.errstate(under="ignore"):
             p, total, shift, tail = self._exponentials(block, point)
             share = block.weight / total  # makes probabilities of ``p``, times the row's weight
@@ -245,42 +225,18 @@ class ArrayEngine:
                 psi = block.factors.T if point.own is None else block.factors.T[point.own]
                 p *= share
                 tail = None if tail is None else [t * share for t in tail]
-            curved = len(point.start) > 0
-            mass, depth, square = self._of_columns(p, v, tail, begins, 3 if curved else 2)
-            by_rank, whole = np.zeros((0, 0)), np.zeros(0)
+            mass, depth, square = _moments(p, v, tail, curved)
             if gradient:
                 by_rank, whole = _gradient(psi, height, mass, depth)
-            hessian = np.zeros((0, 0))
             if curved:
                 alone = share if block.factors is None else None
                 hessian = _hessian(block, point, mass, depth, square, alone)
                 if rows.tied is None or rows.tied[point.columns[0]].any():
-                    hessian = hessian - self._within_ties(block, point, p if alone is None else p * share)
+                    hessian = hessian - within_ties(block, point, p if alone is None else p * share)
         return Sums(float(value), by_rank, whole, hessian)
 
-    def _of_columns(
-        self, p: Array, v: Array, tail: list[Array] | None, begins: np.ndarray | None, count: int
-    ) -> list[Any]:
-        """``p``, ``p v`` and ``p v^2`` (the first ``count``) at each rank or summed over each column; a tail is in the lowest."""
-        if begins is not None:
-            moments = self._moments(p, v, begins, count)
-        else:
-            moments = [_times(p, v, _buffer("pv", v))]
-            if count > 2:
-                moments.append(_times(moments[0], v, _buffer("pvv", v)))
-            # What is asked of ``p`` at the lowest rank below has the tail; ties have no part in it.
-            moments.insert(0, p if tail is None else _times(p, None, _buffer("mass", v)))
-        for moment, of_tail in zip(moments, tail or (), strict=False):
-            moment[0] += of_tail
-        return [*moments, None][:3]
-
-    def _within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
-        return within_ties(block, point, p)
-
-    def information(self, block: Block, scale: float, begins: np.ndarray | None = None) -> Information:
+    def information(self, block: Block, scale: float) -> Information:
         """Squares of small drops are summed, so nothing cancels where one class has nearly all the probability."""
-        if block.ends is not None:
-            return block.sum_parts(lambda part: self.information(part, scale, begins))
         block = self._precise(block)
         rows, weight = block.rows, block.weight
         v, height = rows.depth.T, rows.height
@@ -289,13 +245,12 @@ class ArrayEngine:
             p, total = self._at_scale(block, scale)
             tail = None
             if rows.tail is not None:
-                n_factors = 1 if block.factors is None else block.factors.shape[1]
-                tail = self._tail(block, Point.of_scale((n_factors, len(v)), scale), None, None, 3)
+                tail = self._tail(block, _plain_scale(block, scale), None, None, 3)
                 total = total + tail[0]
             share = 1.0 / total
             p *= share
             tail = None if tail is None else [t * share for t in tail]
-            mass, depth, square = self._of_columns(p, v, tail, begins, 3)
+            mass, depth, square = _moments(p, v, tail)
             below = _running_sums(mass, _buffer("below", mass))
             below -= mass  # probability below each start
             first = _running_sums(depth, _buffer("first", depth), upwards=False)
@@ -323,7 +278,6 @@ class ArrayEngine:
         """In double precision, with all ranks."""
         rows, tail = block.rows, block.rows.tail
         xp = array_namespace(rows.depth)
-        n_factors = 1 if block.factors is None else block.factors.shape[1]
         wide = replace(block, rows=replace(rows, depth=xp.astype(rows.depth, xp.float64, copy=False)))
         v, valid = wide.rows.depth.T, None if rows.valid is None else rows.valid.T
         with np.errstate(under="ignore"):
@@ -359,8 +313,7 @@ class ArrayEngine:
                     e *= xp.astype(valid[-kept:], e.dtype)
                 total, drop = _sum_of_ranks(e), _sum_of_ranks(finite[-kept:] * e)
                 if tail is not None:
-                    plain = Point.of_scale((n_factors, len(v)), scale)
-                    moments = self._tail(block, plain, None, None, 2)
+                    moments = self._tail(block, _plain_scale(block, scale), None, None, 2)
                     total, drop = total + moments[0], drop + below(moments)
                 prior_depth = prior_depth + share * drop / total
                 prior_top = prior_top + share * at_top / total
@@ -459,14 +412,23 @@ class ArrayEngine:
             sums.append(xp.sum(e, axis=1))
         return sums
 
-    def _moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
-        """Sums of ``p``, ``p v``, ``p v^2``, the first ``count`` of them, from each start to the next, (D, n) each, in double
-        precision."""
-        moments = []
-        for power in range(count):
-            p = p * v if power else p
-            moments.append(_between(p, starts))
-        return moments
+
+def _plain_scale(block: Block, scale: float) -> Point:
+    """All logits multiplied by one number."""
+    plain = np.array([[SCALE], [0], [0]])
+    shape = (1 if block.factors is None else block.factors.shape[1], block.rows.depth.shape[1])
+    return Point.of_steps(shape, plain, np.array([scale]), plain[:, :0])
+
+
+def _moments(p: Array, v: Array, tail: list[Array] | None, curved: bool = True) -> list[Array]:
+    """``p``, ``p v`` and (if ``curved``) ``p v^2`` at each rank; a tail is in the lowest."""
+    # What is asked of ``p`` at the lowest rank below has the tail; ties have no part in it.
+    moments = [p if tail is None else _times(p, None, _buffer("mass", v)), _times(p, v, _buffer("pv", v))]
+    if curved:
+        moments.append(_times(moments[1], v, _buffer("pvv", v)))
+    for moment, of_tail in zip(moments, tail or (), strict=False):
+        moment[0] += of_tail
+    return moments if curved else [*moments, None]
 
 
 def _heights(rows: Ranked) -> Array:
@@ -505,21 +467,20 @@ def _gradient(psi: Array, height: Array, mass: Array, depth: Array) -> tuple[np.
 def _hessian(
     block: Block, point: Point, mass: Array, depth: Array, square: Array, alone: Array | None
 ) -> np.ndarray:
-    """Covariance (a, a) of the working set's atoms as if no ranks were tied, from the moments of all ranks or columns.
+    """Covariance (a, a) of the working set's atoms as if no ranks were tied, from the moments of all ranks.
 
     ``alone``: without factors, what the moments have yet to be multiplied by.
     """
     xp = array_namespace(mass)
     starts, _, column = point.columns
-    at = starts if point.begins is None else np.searchsorted(point.begins, starts)
     height, weight = (xp.astype(x, xp.float64, copy=False) for x in (block.rows.height, block.weight))
-    below, depth = _sums_from(mass, at, below=True), _sums_from(depth, at)
+    below, depth = _sums_from(mass, starts, below=True), _sums_from(depth, starts)
     if alone is not None:
         alone = xp.astype(alone, xp.float64, copy=False)
         below *= alone
         depth *= alone
         square = xp.astype(square, xp.float64, copy=False) @ alone
-    square = _sums_from(square, at)
+    square = _sums_from(square, starts)
     mean = xp.concat([height * below + depth, below])[column]
     is_scale = np.flatnonzero(point.kind == SCALE)
     if alone is not None:  # squares enter by their sums over rows; factors differ from row to row

@@ -17,8 +17,8 @@ from ..arrays import Array, array_namespace, to_numpy
 from ..core.engine import DEPTH, Block, Totals
 
 
-def label_totals(block: Block, begins: np.ndarray | None) -> np.ndarray:
-    """Each label in equal shares on the ranks that hold it: what begins and ends at each rank or column, (3, K, r).
+def label_totals(block: Block) -> np.ndarray:
+    """Each label in equal shares on the ranks that hold it: what begins and ends at each rank, (3, K, r).
 
     Shares of tied classes outside the ranks in use go to the lowest rank, whose parameters those classes have.
     """
@@ -28,11 +28,6 @@ def label_totals(block: Block, begins: np.ndarray | None) -> np.ndarray:
     share = weight / size
     values = np.stack([to_numpy(block.label_depth) * share, to_numpy(block.rows.height) * share, share])
     r = block.rows.depth.shape[1]
-    if begins is not None:
-        inside = np.clip(np.append(begins, r), rank[:, None], (rank + held)[:, None])
-        on = np.diff(inside, axis=1).astype(np.float64)  # ranks of the label in each column
-        on[:, 0] += size - held
-        return np.diff(np.stack([(psi * value[:, None]).T @ on for value in values]), axis=2, prepend=0.0)
 
     def added_at(places: np.ndarray) -> np.ndarray:
         """Sums of the three values times the factors at each place, (3, r + 1, K): a sparse product adds row after row."""
@@ -88,4 +83,4 @@ def scale_totals(
     mean[0, 0, 0], square[0, 0, -1] = mean_u, at_top
     square[0, 0, 0] += square_u - at_top
     mean[1], square[1] = weight, weight
-    return Totals(float(weight), label, np.zeros_like(label), 1, np.zeros(r, dtype=bool), mean, square)
+    return Totals(float(weight), label, np.zeros_like(label), np.zeros(r, dtype=bool), mean, square, ties=1)

@@ -19,15 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial, reduce
 from importlib.util import find_spec
-from itertools import count
+from operator import add
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Array, keep_argmax, to_numpy
-from ..core.engine import BIAS, SCALE, Block, Information, Point, Sums, Totals, Truncated, join_blocks
+from ..core.engine import BIAS, SCALE, Block, Information, Point, Sums, Totals, Truncated
 from ..core.libraries import HOST, ramps_of
 from ..core.map import PROBABILITIES, MapStep, steps_as
 from ..core.ranked import Ranked, in_order, rank_rows
@@ -47,9 +47,9 @@ _BLOCK = 2**17
 # Longer rows are searched for the values at jumps, shorter ones sorted.
 _SORTED = 2048
 _NONE, _ONE, _FIRST = np.zeros(0, np.float32), np.ones((1, 1), np.float32), np.zeros(1, np.intp)
-# In a fit: a row whose lowest class lies so far below its top is computed in double precision; numbers of a Hessian, of all parts
+# In a fit: a row whose lowest class lies so far below its top is computed in double precision; numbers in the sums of all parts
 # that are worked on at a time.
-_HIGH, _HESSIANS = 1e3, 2**22
+_HIGH, _TOGETHER = 1e3, 2**21
 
 
 @cache
@@ -162,30 +162,31 @@ class NumbaEngine(ArrayEngine):
     def _precise(self, block: Block) -> Block:
         return block  # loops keep products exact
 
-    def totals(self, block: Block, begins: np.ndarray | None = None) -> Totals:
-        if begins is not None or not _is_plain(block):
-            return block.sum_parts(lambda part: ArrayEngine.totals(self, part, begins))
-        r, k = block.rows.depth.shape[1], _factors(block).shape[1]
-        label = np.zeros((r + 1, 3, k))
-        # Labels touch few numbers of each row, so one thread adds them all, while the others have begun with the moments.
-        scales, (below, at_top, ones), ties = _moments(block, lambda: _add_labels(block, label))
+    def totals(self, block: Block) -> Totals:
+        if not _is_plain(block):
+            return super().totals(block)
+        rows, psi = block.rows, _factors(block)
+        r, k = rows.depth.shape[1], psi.shape[1]
+        args = rows.depth, rows.height, block.weight, psi
+        scales, (below, at_top, ones) = _sum_of_parts(
+            block, [(2, r), (3, 2, k)], loops().moments_of_blocks, args
+        )
         mean, square = np.zeros((2, 2, k, r))
         for moment, (out, scale) in enumerate(zip((mean, square), scales, strict=True)):
             out[SCALE, :, -1] = at_top[moment]
             out[SCALE, :, 0] += below[moment]
             out[SCALE, 0] = scale
             out[BIAS] = ones[moment][:, None]
-        tied = np.zeros(r, dtype=bool) if block.rows.tied is None else block.rows.tied.astype(bool)
-        top = _labels_on_top(block) if tied[-1] else np.zeros_like(label)
-        weight = float(ones[0, 0])  # the first factor is 1
-        return Totals(weight, _by_kind(label), _by_kind(top), ties, tied, mean, square)
+        tied = np.zeros(r, dtype=bool) if rows.tied is None else rows.tied.astype(bool)
+        label = _label_totals(block)
+        top = _label_totals(with_top_labels(block)) if tied[-1] else np.zeros_like(label)
+        ties = int(loops().largest_tie(rows.depth)) if tied.any() else 1
+        return Totals(float(ones[0, 0]), label, top, tied, mean, square, ties)  # the first factor is 1
 
-    def label_sums(self, block: Block, begins: np.ndarray | None = None) -> np.ndarray:
-        if begins is not None or not _is_plain(block):
-            return block.sum_parts(lambda part: ArrayEngine.label_sums(self, part, begins))
-        label = np.zeros((block.rows.depth.shape[1] + 1, 3, _factors(block).shape[1]))
-        _add_labels(block, label)
-        return np.append(_by_kind(label), block.total_weight())
+    def label_sums(self, block: Block) -> np.ndarray:
+        if not _is_plain(block):
+            return super().label_sums(block)
+        return np.append(_label_totals(block), block.total_weight)
 
     def scale_totals(self, block: Block) -> Totals:
         if not _is_plain(block):
@@ -208,33 +209,43 @@ class NumbaEngine(ArrayEngine):
         with np.errstate(under="ignore"):
             mean = first / total
             rows = np.stack([np.log(total), mean, second / total - mean * mean]) * weight
-        return _added(np.array([rows[:, part].sum(axis=1, dtype=np.float64) for part in block.slices()]))
+        return reduce(add, [rows[:, part].sum(axis=1, dtype=np.float64) for part in block.slices()])
 
     def sums(self, block: Block, point: Point, gradient: bool = True) -> Sums:
         """One loop over the rows, and one more where a Hessian is asked for."""
-        if point.begins is not None or not _is_plain(block):
-            return block.sum_parts(lambda part: ArrayEngine.sums(self, part, point, gradient))
-        value, by_rank, whole = 0.0, np.zeros((0, 0)), np.zeros(0)
+        if not _is_plain(block):
+            return super().sums(block, point, gradient)
+        rows, psi, r = block.rows, _factors(block), block.rows.depth.shape[1]
+        used, table = (_FIRST, point.table[1]) if block.factors is None else point.table
+        # First ranks of the pieces, factors of the rows, and which of these count with which parameters.
+        parameters = point.pieces[0], psi, used, table[0], table[1:].reshape(-1, table.shape[2])
+        args = rows.depth, *parameters, block.weight, rows.height
+        value, by_rank, whole, hessian = np.zeros(()), np.zeros((0, 0)), np.zeros(1), np.zeros((0, 0))
         if gradient:
-            values, sums, wholes = _gradients(block, point)
-            value, by_rank, whole = float(_added(values)), _added(sums), _added(wholes[:, 1:])
-        return Sums(value, by_rank, whole, _hessian(block, point) if len(point.start) else np.zeros((0, 0)))
+            own = np.arange(psi.shape[1]) if point.own is None or block.factors is None else point.own
+            sizes: list[tuple[int, ...]] = [(), (2 + len(own), r), (len(own),)]
+            value, by_rank, whole = _sum_of_parts(block, sizes, loops().gradients_of_blocks, (*args, own))
+        if a := len(point.start):
+            order, column, is_scale, factor = point.by_start
+            among_ties = rows.tied is None or bool(rows.tied[point.columns[0]].any())
+            atoms = point.pieces[1], column, is_scale, factor, among_ties, point.start[order], order
+            (hessian,) = _sum_of_parts(block, [(a, a)], loops().hessians_of_blocks, (*args, *atoms))
+        return Sums(float(value), by_rank, whole[1:], hessian)
 
-    def information(self, block: Block, scale: float, begins: np.ndarray | None = None) -> Information:
-        if begins is not None or not _is_plain(block):
-            return super().information(block, scale, begins)
-        ends, rows, psi = _ends(block), block.rows, _factors(block)
-        (parts, r), k = (len(ends), rows.depth.shape[1]), psi.shape[1]
-        scales, squares, biases = np.empty((parts, r)), np.empty((parts, r)), np.empty((parts, k, r))
-        lowest, errors = np.empty((2, parts, k))
-        out = scales, squares, biases, lowest, errors
-        args = rows.depth, rows.height, block.weight, psi, *_in_two(-scale), ends, *out, _first_turn()
-        run_parallel(lambda: loops().information_of_blocks(*args), min(available_threads(), parts))
+    def information(self, block: Block, scale: float) -> Information:
+        if not _is_plain(block):
+            return super().information(block, scale)
+        rows, psi = block.rows, _factors(block)
+        r, k = rows.depth.shape[1], psi.shape[1]
+        args = rows.depth, rows.height, block.weight, psi, *_in_two(-scale)
+        sizes: list[tuple[int, ...]] = [(r,), (r,), (k, r), (k,), (k,)]
+        out = _sum_of_parts(block, sizes, loops().information_of_blocks, args)
+        scales, squares, biases, lowest, errors = out
         variances = np.zeros((2, k, r))
-        variances[SCALE, :, 0] = _added(lowest)
-        variances[SCALE, 0] = np.cumsum(_added(squares)[::-1])[::-1] + _added(scales)
-        variances[BIAS] = _added(biases)
-        return Information(block.total_weight(), np.maximum(variances, 0.0), _added(errors))
+        variances[SCALE, :, 0] = lowest
+        variances[SCALE, 0] = np.cumsum(squares[::-1])[::-1] + scales
+        variances[BIAS] = biases
+        return Information(block.total_weight, np.maximum(variances, 0.0), errors)
 
     def truncate(
         self, block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], kept: int
@@ -246,31 +257,11 @@ class NumbaEngine(ArrayEngine):
         depth, out = np.empty((len(v), kept)), np.empty((len(v), 6))
         shares, scales = np.array(prior_scales, dtype=np.float64).reshape(-1, 2).T.copy()
         label = block.label_depth, block.label_rank
-        args = v, *_parameters(block, point), height, kept, shares, scales, *label, depth, out, _first_turn()
+        used, table = (_FIRST, point.table[1]) if block.factors is None else point.table
+        parameters = point.pieces[0], _factors(block), used, table[0], table[1:].reshape(-1, table.shape[2])
+        args = v, *parameters, height, kept, shares, scales, *label, depth, out, _first_turn()
         run_parallel(lambda: loops().truncate_rows(*args), _threads(v))
         return Truncated(out[:, 5].astype(np.int64), depth, *out.T[:5])
-
-    def _exponentials(
-        self, block: Block, point: Point
-    ) -> tuple[Array, Array, Array | None, list[Array] | None]:
-        if not _is_plain(block):
-            return super()._exponentials(block, point)
-        v = block.rows.depth
-        p, (total, shift) = np.empty_like(v), np.empty((2, len(v)), dtype=np.float32)
-        loops().exponentials(v, *_parameters(block, point), block.rows.height, p, total, shift)
-        return p.T, total, shift, None
-
-    def _within_ties(self, block: Block, point: Point, p: Array) -> np.ndarray | float:
-        """All of them: few cost little here."""
-        if not (_is_plain(block) and suits(p.T)):
-            return super()._within_ties(block, point, p)
-        order, _, is_scale, factor = point.by_start
-        upper = np.zeros((len(order), len(order)))
-        args = p.T, block.rows.depth, block.rows.height, _factors(block), is_scale, factor, point.start[order]
-        loops().products_in_ties(*args, upper)
-        both = np.empty_like(upper)
-        both[np.ix_(order, order)] = np.triu(upper) + np.triu(upper, 1).T
-        return -both
 
     def _tail_sums(self, block: Block, weights: list[Array], base: Array, count: int) -> list[Array]:
         rows, tail = block.rows, block.rows.tail
@@ -280,13 +271,6 @@ class NumbaEngine(ArrayEngine):
         out = np.empty((3, len(tail.logits)), dtype=np.float32)
         loops().tail_sums(tail.logits, rows.top[:, 0], rows.height, *weights, base, out)
         return list(out[:count])
-
-    def _moments(self, p: Array, v: Array, starts: np.ndarray, count: int = 3) -> list[Array]:
-        if not (suits(p.T) and suits(v.T)):
-            return super()._moments(p, v, starts, count)
-        out = np.empty((3, p.shape[1], len(starts)))
-        loops().piece_moments(p.T, v.T, np.append(starts, len(v)), out)
-        return [x.T for x in out[:count]]
 
 
 def _is_plain(block: Block) -> bool:
@@ -313,10 +297,6 @@ def _threads(v: Array) -> int:
     return min(available_threads(), max(1, v.shape[0] * v.shape[1] // 2**17))
 
 
-def _ends(block: Block) -> np.ndarray:
-    return np.array([block.n_rows]) if block.ends is None else block.ends
-
-
 def _factors(block: Block) -> np.ndarray:
     return _ONE if block.factors is None else np.ascontiguousarray(block.factors)
 
@@ -327,87 +307,37 @@ def _in_two(x: float) -> tuple[np.float32, np.float32]:
     return leading, np.float32(x - float(leading))
 
 
-def _added(parts: np.ndarray) -> np.ndarray:
-    """Sums of parts, which lie along the first axis, added from first to last."""
-    # A sum over what has one number in each would be taken pair by pair.
-    return parts.sum(axis=0) if parts[0].size > 1 else parts.cumsum(axis=0)[-1]
+def _sum_of_parts(
+    block: Block, sizes: Sequence[tuple[int, ...]], loop: Callable[..., None], args: tuple[Any, ...]
+) -> list[np.ndarray]:
+    """Sums of these sizes over the parts of a block, added from first to last: the same on any number of threads.
 
-
-def _parameters(block: Block, point: Point) -> tuple[Any, ...]:
-    """First ranks of the pieces, factors of the rows, and which of these count with which parameters."""
-    used, table = point.table
-    factors = (_ONE, _FIRST) if block.factors is None else (_factors(block), used)
-    return point.pieces[0], *factors, table[0], table[1:].reshape(-1, table.shape[2])
-
-
-def _gradients(block: Block, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each part weighted log-partitions (B,); ``p v``, ``p U`` and ``psi p`` at each rank (B, 2 + K, r), in a scratch buffer;
-    ``psi p v`` over all ranks (B, K). The factors are those of ``point.own``, or all."""
-    v, ends, psi = block.rows.depth, _ends(block), _factors(block)
-    own = np.arange(psi.shape[1]) if point.own is None or block.factors is None else point.own
-    # What is in them, the loop writes: fresh memory costs less where it is used.
-    values, whole = np.empty(len(ends)), np.empty((len(ends), len(own)))
-    by_rank = scratch_buffer("by_rank", (len(ends) * (2 + len(own)), v.shape[1]))
-    by_rank = by_rank.reshape(len(ends), -1, v.shape[1])
-    rows = block.weight, block.rows.height, own, ends
-    args = v, *_parameters(block, point), *rows, values, by_rank, whole, _first_turn()
-    run_parallel(lambda: loops().gradients_of_blocks(*args), min(available_threads(), len(ends)))
-    return values, by_rank, whole
-
-
-def _hessian(block: Block, point: Point) -> np.ndarray:
-    """Covariances of the working set (a, a), a few parts at a time: those of all would take more memory than the rows."""
-    order, column, is_scale, factor = point.by_start
-    a, tied, threads = len(order), block.rows.tied, available_threads()
-    among_ties = tied is None or bool(tied[point.columns[0]].any())
-    before = block.rows.depth, *_parameters(block, point), block.weight, block.rows.height, point.pieces[1]
-    atoms = column, is_scale, factor, among_ties, point.start[order], order
-    total, slices, together = np.zeros((a, a)), block.slices(), max(threads, _HESSIANS // a**2)
+    ``loop`` writes those of a few parts at a time: those of all could take more memory than the rows.
+    """
+    threads, slices = available_threads(), block.slices()
+    together = max(threads, _TOGETHER // sum(int(np.prod(size)) for size in sizes))
+    totals = [np.zeros(size) for size in sizes]
     for i in range(0, len(slices), together):
         chosen = slices[i : i + together]
-        ends, first = np.array([part.stop for part in chosen]), chosen[0].start
-        out = np.empty((len(chosen), a, a))
-        args = *before, *atoms, ends, first, out, _first_turn()
-        run_parallel(lambda args=args: loops().hessians_of_blocks(*args), min(threads, len(chosen)))  # type: ignore[misc]
-        for part in out:
-            total += part
-    return total
+        ends, out = (
+            np.array([part.stop for part in chosen]),
+            [np.empty((len(chosen), *size)) for size in sizes],
+        )
+        work = partial(loop, *args, chosen[0].start, ends, *out, _first_turn())
+        run_parallel(work, min(threads, len(chosen)))
+        for total, parts in zip(totals, out, strict=True):
+            for part in parts:
+                total += part
+    return totals
 
 
-def _moments(block: Block, meanwhile: Callable[[], object]) -> tuple[np.ndarray, np.ndarray, int]:
-    """Moments of all parts by rank and by factor, and the largest tie; one of the threads first does something else."""
-    ends, psi, turn, rows, calls = _ends(block), _factors(block), _first_turn(), block.rows, count()
-    by_rank, ties = np.empty((len(ends), 2, rows.depth.shape[1])), np.empty(len(ends), dtype=np.int64)
-    by_factor = np.empty((len(ends), 3, 2, psi.shape[1]))
-    args = rows.depth, rows.height, block.weight, psi, ends, by_rank, by_factor, ties, turn
-
-    def work() -> None:
-        if next(calls) == 0:
-            meanwhile()
-        loops().moments_of_blocks(*args)
-
-    run_parallel(work, min(available_threads(), len(ends)))
-    return _added(by_rank), _added(by_factor), int(ties.max())
-
-
-def _add_labels(block: Block, out: np.ndarray) -> None:
-    """What of the labels begins and ends at each rank, to ``out`` (r + 1, 3, K)."""
+def _label_totals(block: Block) -> np.ndarray:
+    """What of the labels begins and ends at each rank, (3, K, r)."""
+    psi, r = _factors(block), block.rows.depth.shape[1]
+    out = np.zeros((r + 1, 3, psi.shape[1]))
     of_labels = block.label_depth, block.rows.height, block.label_rank, block.label_held
-    loops().add_labels(_factors(block), block.weight, *of_labels, _ends(block), out)
-
-
-def _by_kind(label: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(label[:-1].transpose(1, 2, 0))
-
-
-def _labels_on_top(block: Block) -> np.ndarray:
-    """The same as if every label were the top class, in parts where some rows share it."""
-    out = np.zeros((block.rows.depth.shape[1] + 1, 3, _factors(block).shape[1]))
-    shared = [with_top_labels(b) for b in block.parts() if np.any(b.rows.depth[:, -2:-1] == 0)]
-    if shared:
-        joined = join_blocks(shared)
-        _add_labels(replace(joined, ends=np.cumsum([b.n_rows for b in shared])), out)
-    return out
+    loops().add_labels(psi, block.weight, *of_labels, np.array([part.stop for part in block.slices()]), out)
+    return np.ascontiguousarray(out[:-1].transpose(1, 2, 0))
 
 
 # Applying a map.

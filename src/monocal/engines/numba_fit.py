@@ -84,9 +84,17 @@ def odd_lanes(r):
 
 
 @loop
-def rows_of(block, ends):
+def rows_of(block, first_row, ends):
     # The first row of a block, and the one behind its last.
-    return (ends[block - 1] if block else 0), ends[block]
+    return (ends[block - 1] if block else first_row), ends[block]
+
+
+@loop
+def largest_tie(v):
+    best = 1
+    for n in range(v.shape[0]):
+        best = largest_tie_of_row(v[n], best)
+    return best
 
 
 @sum_loop
@@ -180,15 +188,14 @@ def add_moments(v, height, weight, first, second):
 
 
 @loop
-def moments_of_blocks(v, height, weight, psi, ends, by_rank, by_factor, ties, turn):
+def moments_of_blocks(v, height, weight, psi, first_row, ends, by_rank, by_factor, turn):
     # Of each block ``u`` and ``u^2`` at each rank (B, 2, r); and by factor (B, 3, 2, K) their sums over all ranks but the top,
-    # at the top, and of ones; and the size of the largest tie in it, or in
-    # blocks that the same thread had before (B,): only the largest of all means anything. Threads take turns.
-    step, k, most = (0 if psi.shape[0] == 1 else 1), psi.shape[1], 1
+    # at the top, and of ones. Threads take turns.
+    step, k = (0 if psi.shape[0] == 1 else 1), psi.shape[1]
     chunk = np.zeros((2, v.shape[1]), dtype=np.float32)
     block = next_of(turn)
     while block < ends.size:
-        begin, end = rows_of(block, ends)
+        begin, end = rows_of(block, first_row, ends)
         totals = by_factor[block]
         totals[:] = 0.0
         by_rank[block] = 0.0
@@ -206,8 +213,6 @@ def moments_of_blocks(v, height, weight, psi, ends, by_rank, by_factor, ties, tu
                 totals[2, 0, j] += x
                 totals[2, 1, j] += y
             flush(chunk, by_rank[block], n - begin, end - begin)
-            most = largest_tie_of_row(row, most)
-        ties[block] = most
         block = next_of(turn)
 
 
@@ -271,7 +276,7 @@ def add_labels(psi, weight, depth, height, rank, held, ends, out):
 
 @loop
 def information_of_blocks(
-    v, height, weight, psi, leading, lesser, ends, scales, squares, biases, lowest, errors, turn
+    v, height, weight, psi, leading, lesser, first_row, ends, scales, squares, biases, lowest, errors, turn
 ):
     # Of each block: ``w (U^2 below - drop^2)`` and ``w p v^2`` at each rank, (B, r) each; ``psi^2 w (below - below^2)``
     # (B, K, r); the variance of the whole scale and the errors (B, K). Threads take turns.
@@ -282,7 +287,7 @@ def information_of_blocks(
     share, below, drop = np.empty(TOGETHER), np.empty(TOGETHER), np.empty(TOGETHER)
     block = next_of(turn)
     while block < ends.size:
-        begin, end = rows_of(block, ends)
+        begin, end = rows_of(block, first_row, ends)
         scales[block] = 0.0
         squares[block] = 0.0
         biases[block] = 0.0
@@ -443,7 +448,7 @@ def add_depths(p, v, share, out):
 
 @loop
 def gradients_of_blocks(
-    v, starts, psi, used, weights, drops, weight, height, own, ends, values, by_rank, whole, turn
+    v, starts, psi, used, weights, drops, weight, height, own, first_row, ends, values, by_rank, whole, turn
 ):
     # Of each block of rows the value (B,), sums of ``p v``, ``p U`` and ``psi p`` at each rank (B, 2 + K, r), and of ``psi p v``
     # over all ranks (B, K). Threads take turns.
@@ -454,7 +459,7 @@ def gradients_of_blocks(
     product = np.empty((columns, ranks), dtype=np.float32)
     block = next_of(turn)
     while block < ends.size:
-        begin, end = rows_of(block, ends)
+        begin, end = rows_of(block, first_row, ends)
         values[block] = 0.0
         by_rank[block] = 0.0
         whole[block] = 0.0
@@ -516,8 +521,8 @@ def moments_from_to(p, v, begin, end):
 
 @loop
 def hessians_of_blocks(
-    v, starts, psi, used, weights, drops, weight, height, atoms, at, is_scale, factor, tied, ranks, order, ends,
-    first_row, out, turn,
+    v, starts, psi, used, weights, drops, weight, height, atoms, at, is_scale, factor, tied, ranks, order,
+    first_row, ends, out, turn,
 ):  # fmt: skip
     # Products of the drops of two atoms less the product of their means, as `curvature` has them: the half of the matrix in
     # which the first starts no later than the second. Atoms are in order of their starts, which are `ranks`. To `out` (B, a, a)
@@ -530,7 +535,7 @@ def hessians_of_blocks(
     upper = np.empty((a, a))
     block = next_of(turn)
     while block < ends.size:
-        begin, end = ends[block - 1] if block else first_row, ends[block]
+        begin, end = rows_of(block, first_row, ends)
         upper[:] = 0.0
         while begin < end:
             rows = min(TOGETHER, end - begin)
@@ -585,30 +590,6 @@ def take_off_ties(p, row, height, share, psi, is_scale, factor, ranks, part, val
             for j in range(i, b):  # a later start has the smaller part
                 out[i, j] -= mass * part[j] * (1.0 - part[i]) * value[i] * value[j]
         a = b
-
-
-@loop
-def products_in_ties(p, v, height, psi, is_scale, factor, ranks, out):
-    part, value = np.empty(ranks.size), np.empty(ranks.size)
-    step = 0 if psi.shape[0] == 1 else 1
-    for n in range(v.shape[0]):
-        take_off_ties(p[n], v[n], height[n], 1.0, psi[n * step], is_scale, factor, ranks, part, value, out)
-
-
-@loop
-def exponentials(v, starts, psi, used, weights, drops, height, p, total, shift):
-    step, buffers = (0 if psi.shape[0] == 1 else 1), row_buffers(starts.size - 1)
-    for n in range(v.shape[0]):
-        total[n], shift[n] = exponentials_of_row(
-            v[n], starts, psi[n * step], used, weights, drops, height[n], buffers, p[n]
-        )
-
-
-@loop
-def piece_moments(p, v, starts, out):
-    for n in range(p.shape[0]):
-        for d in range(starts.size - 1):
-            out[0, n, d], out[1, n, d], out[2, n, d] = moments_from_to(p[n], v[n], starts[d], starts[d + 1])
 
 
 @sum_loop

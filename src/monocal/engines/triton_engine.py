@@ -137,15 +137,14 @@ class TritonEngine(ArrayEngine):
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         return _scale_sums(block, scale) if _readable(block) else super().scale_sums(block, scale)
 
-    def totals(self, block: Block, begins: np.ndarray | None = None) -> Totals:
-        plain = begins is None and _readable(block)
-        return _totals(block) if plain else super().totals(block, begins)
+    def totals(self, block: Block) -> Totals:
+        return _totals(block) if _readable(block) else super().totals(block)
 
-    def information(self, block: Block, scale: float, begins: np.ndarray | None = None) -> Information:
+    def information(self, block: Block, scale: float) -> Information:
         tail = block.rows.tail
         short = block.rows.depth.shape[1] <= _LONGEST and (tail is None or tail.rest is not None)
-        plain = begins is None and short and _readable(block)
-        return _information(block, scale) if plain else super().information(block, scale, begins)
+        plain = short and _readable(block)
+        return _information(block, scale) if plain else super().information(block, scale)
 
     def _ranked(self, logits: Array, top_k: int | None, dtype: object, ordered: bool) -> Ranked:
         return rank_rows(logits, top_k, dtype, ordered, _look_at_tail)
@@ -172,7 +171,7 @@ def _suits(block: Block, point: Point) -> bool:
     described = tail is None or (tail.logits is None) != (tail.rest is None)
     r = block.rows.depth.shape[1]
     short = r <= _LONGEST and len(point.jumps) <= _JUMPS and len(point.start) <= _ATOMS
-    return described and short and point.begins is None and _readable(block)
+    return described and short and _readable(block)
 
 
 def _sums(block: Block, point: Point, gradient: bool = True) -> Sums:
@@ -444,14 +443,9 @@ def _totals(block: Block) -> Totals:
     flat = to_numpy_together([*biases, *_scale_moments(block), *labels])
     mean, square, first, second, label, *top = flat
     moments = [np.stack([s, np.repeat(b[:, None], r, axis=1)]) for s, b in ((first, mean), (second, square))]
-    return Totals(
-        float(mean[0]),  # the first factor is 1
-        label,
-        top[0] if top else np.zeros_like(label),
-        _largest_tie(block, tied),
-        tied,
-        *moments,
-    )
+    tops = top[0] if top else np.zeros_like(label)
+    # The first factor is 1.
+    return Totals(float(mean[0]), label, tops, tied, moments[0], moments[1], _largest_tie(block, tied))
 
 
 def _scale_moments(block: Block) -> list[Any]:
