@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import monocal as mc
 from monocal.data import synthetic
-from monocal.inputs.layout import GatheredRows, boxes
+from monocal.inputs.layout import GatheredRows
 from monocal.persistence import from_json, to_json
 
 N, M, H, W = 6, 5, 7, 9
@@ -26,18 +26,6 @@ def images(rows):
 
 
 IMAGES = images(ROWS)
-
-
-@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())
-@settings(max_examples=200, deadline=None)
-def test_boxes_hold_the_rows_in_order(lead, data):
-    n = int(np.prod(lead))
-    start = data.draw(st.integers(0, n))
-    stop = data.draw(st.integers(start, n))
-    places = np.arange(n).reshape(lead)
-    result = boxes(tuple(lead), start, stop)
-    assert np.concatenate([places[box].ravel() for box in result]).tolist() == list(range(start, stop))
-    assert len(result) <= 2 * len(lead)
 
 
 @given(st.integers(2, 4), st.data())

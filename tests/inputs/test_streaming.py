@@ -302,7 +302,7 @@ def test_the_second_stage_keeps_a_bounded_number_of_rows(rows, monkeypatch):
     kept = []
 
     def noted(calibrated, *args, **kwargs):
-        kept.append(len(calibrated))
+        kept.append(len(calibrated.weight))
         return fit_second_stage(calibrated, *args, **kwargs)
 
     monkeypatch.setattr(conditional, "fit_second_stage", noted)

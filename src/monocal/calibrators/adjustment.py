@@ -42,8 +42,6 @@ from scipy.stats import chi2
 
 from ..core.cone import RankCone
 from ..core.engine import BIAS, SCALE
-from ..core.libraries import HOST
-from ..core.second_stage import of_context, second_step, weight_and_lift
 from ..core.statistics import RampFactors, choose_ramps
 from ..inputs.context import NUMBER, ContextReader
 from ..solver import Solution, minimize
@@ -71,7 +69,7 @@ _LEVEL, _FEW_ERRORS = 0.04, 50.0
 
 @dataclass(frozen=True)
 class GroupScales:
-    """The scales of groups and what spoke for them.
+    """The scales of groups and the evidence for them.
 
     Attributes
     ----------
@@ -95,23 +93,12 @@ class GroupScales:
     residual: float
     level: float
 
-    def of(self, chosen: np.ndarray) -> GroupScales:
-        """Those of the groups where ``chosen`` (G,) is true."""
-        return replace(self, scales=self.scales[chosen], rows=self.rows[chosen])
-
-    def of_rows(self, group: np.ndarray) -> np.ndarray:
-        """Scales (n,) of rows by the number of their group; 1 for -1."""
-        each: np.ndarray = np.append(self.scales, 1.0)[group.astype(np.intp)]
-        return each
-
-    def in_words(self, groups: str) -> str:
-        """What was decided about these groups (in the plural), and why."""
+    def __str__(self) -> str:
+        """What was decided, and why, where the groups are classes."""
         if self.variance == 0:
-            return f"one scale for all: scales of {groups} differ by no more than chance"
+            return "one scale for all: scales of classes differ by no more than chance"
         scales = self.scales[self.rows > 0]
-        why = (
-            f"{groups} differ by more than chance" if self.p_value <= self.level else "asked for in any case"
-        )
+        why = "classes differ by more than chance" if self.p_value <= self.level else "asked for in any case"
         return f"scales from {scales.min():.3g} to {scales.max():.3g}: {why} (p = {self.p_value:.1g})"
 
 
@@ -150,37 +137,30 @@ class Adjustment:
         groups = [g for g in (self.class_scales, *self.column_scales) if g is not None]
         return max((g.residual for g in groups), default=0.0)
 
-    def without_empty(self, context: ContextReader) -> tuple[Adjustment, ContextReader]:
-        """The same without the categories of which no row had any weight."""
-        pairs = [
-            (scales, column) if scales is None else (scales.of(scales.rows > 0), column.of(scales.rows > 0))
-            for scales, column in zip(self.column_scales, context.columns, strict=True)
-        ]
-        column_scales, columns = zip(*pairs, strict=True)
-        return replace(self, column_scales=column_scales), replace(context, columns=columns)
+    def check(self, n_classes: int, context: ContextReader | None, name: str) -> None:
+        """Raise ValueError unless scales and ramps are those of so many classes and of these columns."""
+        if self.class_scales is not None:
+            _check_scales(self.class_scales, n_classes, f"{name}.class_scales")
+        columns = () if context is None else context.columns
+        fits = isinstance(self.column_scales, tuple) and len(self.column_scales) == len(columns)
+        expect(fits, f"{name}.column_scales", self.column_scales, "one entry for each column of context")
+        expect(np.shape(self.typical) == (len(columns),), f"{name}.typical", self.typical)
+        for column, scales in zip(columns, self.column_scales, strict=True):
+            expect((scales is None) == (column.kind == NUMBER), f"{name}.column_scales", scales)
+            if scales is not None:
+                _check_scales(scales, len(column.categories), f"{name}.column_scales")
+        expect(isinstance(self.factors, RampFactors), f"{name}.factors", self.factors, "ramps")
+        check_ramps(self.factors, 1 + self.column_scales.count(None), f"{name}.factors")
+        steps, shape = np.asarray(self.steps), (2, self.factors.n_factors)
+        expect(steps.shape == shape and (steps >= 0).all(), f"{name}.steps", steps, "numbers not below 0")
+        expect(steps[0, 0] > 0, f"{name}.steps", steps, "a scale above 0")
 
 
 def check_adjustment(calibrator: Any, value: Any, name: str) -> None:
-    """Scales of groups and ramps for the classes and the columns of context that there are."""
-    if value is None:
-        return
-    expect(isinstance(value, Adjustment), name, value, "a second stage")
-    if value.class_scales is not None:
-        _check_scales(value.class_scales, calibrator.n_features_in_, f"{name}.class_scales")
-    columns = getattr(getattr(calibrator, "context_", None), "columns", ())
-    fits = isinstance(value.column_scales, tuple) and len(value.column_scales) == len(columns)
-    expect(fits, f"{name}.column_scales", value.column_scales, "one entry for each column of context")
-    expect(np.shape(value.typical) == (len(columns),), f"{name}.typical", value.typical)
-    numbers = [column for column in columns if column.kind == NUMBER]
-    for column, scales in zip(columns, value.column_scales, strict=True):
-        expect((scales is None) == (column.kind == NUMBER), f"{name}.column_scales", scales)
-        if scales is not None:
-            _check_scales(scales, len(column.categories), f"{name}.column_scales")
-    expect(isinstance(value.factors, RampFactors), f"{name}.factors", value.factors, "ramps")
-    check_ramps(value.factors, 1 + len(numbers), f"{name}.factors")
-    steps, shape = np.asarray(value.steps), (2, value.factors.n_factors)
-    expect(steps.shape == shape and (steps >= 0).all(), f"{name}.steps", steps, "numbers not below 0")
-    expect(steps[0, 0] > 0, f"{name}.steps", steps, "a scale above 0")
+    """Rule of `state`: nothing, or a second stage for the classes and the context of the calibrator."""
+    if value is not None:
+        expect(isinstance(value, Adjustment), name, value, "a second stage")
+        value.check(calibrator.n_features_in_, getattr(calibrator, "context_", None), name)
 
 
 def _check_scales(value: Any, n_groups: int, name: str) -> None:
@@ -188,9 +168,6 @@ def _check_scales(value: Any, n_groups: int, name: str) -> None:
     scales = np.asarray(value.scales)
     expect(scales.shape == (n_groups,), name, scales, f"{n_groups} scales")
     expect((scales >= LOWEST) & (scales <= HIGHEST), name, scales, f"scales from {LOWEST} to {HIGHEST}")
-
-
-# Fitting
 
 
 def fit_second_stage(
@@ -204,49 +181,38 @@ def fit_second_stage(
     prior_rows: float,
     tol: float,
     max_iter: int,
-) -> Adjustment:
-    """The second stage for calibrated rows, each of which has one class on top."""
+) -> tuple[Adjustment, np.ndarray]:
+    """The second stage for calibrated rows, each of which has one class on top; and their log-odds (n,) after it."""
     total = float(rows.weight.sum())
     prior_share = prior_rows / (total + prior_rows)
     columns = () if context is None else context.columns
+    how: dict[str, Any] = {"prior_share": prior_share, "tol": tol}
     class_scales = None
     if by_class:
         least = 0.0 if by_class == "auto" else _ASKED_VARIANCE
-        class_scales = group_scales(
-            rows, rows.top_class, n_classes, prior_share=prior_share, tol=tol, least_variance=least
-        )
-        rows = rows.scaled(class_scales.of_rows(rows.top_class))
-    column_scales: list[GroupScales | None] = []
+        class_scales, rows = scaled_by_group(rows, rows.top_class, n_classes, least_variance=least, **how)
+    column_scales: list[GroupScales | None] = [None] * len(columns)
     typical = np.zeros(len(columns))
-    numbers: dict[int, np.ndarray] = {}
+    numbers: list[np.ndarray] = []
     for i, column in enumerate(columns):
-        values, scales = rows.context[:, i], None
+        values = rows.context[:, i]
         if column.kind == NUMBER:
-            numbers[i], typical[i] = _centred(values, rows.weight)
+            typical[i] = _median(values, rows.weight)
+            numbers.append(np.where(np.isnan(values), 0.0, values - typical[i]))
         else:
-            scales = group_scales(
-                rows,
-                values,
-                len(column.categories),
-                prior_share=prior_share,
-                tol=tol,
-                n_columns=len(columns),
-            )
-            rows = rows.scaled(scales.of_rows(values))
-        column_scales.append(scales)
-    values = np.stack([rows.log_odds(), *numbers.values()], axis=1)
+            size = len(column.categories)
+            column_scales[i], rows = scaled_by_group(rows, values, size, n_columns=len(columns), **how)
+    values = np.stack([rows.log_odds(), *numbers], axis=1)
     used = [0]
     if numbers:  # those with which scales change by more than chance: the scales of their quantiles as groups
         level, moments = level_for(rows, len(columns)), rows.moments(1.0, prior_share)
-        for k, x in enumerate(numbers.values(), 1):
+        for k, x in enumerate(numbers, 1):
             groups = _quantile_groups(x, rows.weight, n_knots)
             if spread_of_groups(rows.weight, moments, *groups)[1] <= level:
                 used.append(k)
+    names = ("log_odds", *(column.name for column in columns if column.kind == NUMBER))
     ramps = choose_ramps(values[:, used], rows.weight, n_knots)
-    factors = RampFactors(
-        ("log_odds", *(columns[i].name for i in numbers)),
-        tuple(replace(ramp, statistic=used[ramp.statistic]) for ramp in ramps),
-    )
+    factors = RampFactors(names, tuple(replace(ramp, statistic=used[ramp.statistic]) for ramp in ramps))
     problem = _ramp_problem(rows, values, factors, total, prior_share)
     solution = minimize(
         problem.with_strength(_SHARE * shrinkage, tol),
@@ -257,16 +223,17 @@ def fit_second_stage(
     )
     steps = problem.grid(solution.coefficients).sum(axis=2)
     means = problem.totals.mean[BIAS, :, 0] / problem.totals.weight
-    return Adjustment(class_scales, tuple(column_scales), typical, factors, steps, means, solution)
+    weight, lift = steps @ factors.of_statistics(values).T
+    fitted = Adjustment(class_scales, tuple(column_scales), typical, factors, steps, means, solution)
+    return fitted, rows.scaled(weight).log_odds() + lift
 
 
-def _centred(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, float]:
-    """Numbers less their median, which stands for those that are missing; and the median."""
+def _median(values: np.ndarray, weight: np.ndarray) -> float:
+    """Of the numbers that are there; 0 where none is."""
     present = ~np.isnan(values)
     if not present.any():
-        return np.zeros(len(values)), 0.0
-    median = np.quantile(values[present], 0.5, weights=weight[present], method="inverted_cdf")
-    return np.where(present, values - median, 0.0), float(median)
+        return 0.0
+    return float(np.quantile(values[present], 0.5, weights=weight[present], method="inverted_cdf"))
 
 
 def _ramp_problem(
@@ -279,32 +246,12 @@ def _ramp_problem(
     allowed[BIAS, :, -1] = True
     emphasis = np.ones((2, factors.n_factors, 1))
     emphasis[:, 1:] = np.reshape([SCALE_EMPHASIS, BIAS_EMPHASIS], (2, 1, 1))
-    problem = RankCone(
-        prepared,
-        allowed,
-        emphasis=emphasis,
-        unit=prepared.sum("information", 1.0).unit(total, PSEUDO_ERRORS),
-        mirrors=factors.mirrors,
-        scale=1.0,
-    )
+    unit = prepared.sum("information", 1.0).unit(total, PSEUDO_ERRORS)
+    problem = RankCone(prepared, allowed, emphasis=emphasis, unit=unit, mirrors=factors.mirrors, scale=1.0)
     return problem.leaning_on(rows.prior_targets(prepared), prior_share) if prior_share else problem
 
 
-def adjusted_log_odds(adjustment: Adjustment, rows: CalibratedRows) -> np.ndarray:
-    """Log-odds (n,) of the top class after the second stage, of rows each with one class on top."""
-    static, arrays = second_step(adjustment)
-    assert static is not None
-    scale, numbers = of_context(rows.context, arrays, static, HOST, np.float64)
-    one = np.ones(len(rows))
-    if static["by_class"]:
-        rows = rows.scaled(arrays["class_scales"][rows.top_class])
-    rows = rows if scale is None else rows.scaled(scale)
-    weight, lift = weight_and_lift(rows.log_odds() if static["n_ramps"] else None, numbers, arrays, one, HOST)
-    odds: np.ndarray = rows.scaled(weight).log_odds() + lift
-    return odds
-
-
-def group_scales(
+def scaled_by_group(
     rows: CalibratedRows,
     group: np.ndarray,
     n_groups: int,
@@ -313,13 +260,27 @@ def group_scales(
     tol: float,
     least_variance: float = 0.0,
     n_columns: int = 1,
-) -> GroupScales:
-    """Scales of groups (n,), numbered from 0; rows of group -1 take no part. With a variance of 0, all scales are 1."""
+) -> tuple[GroupScales, CalibratedRows]:
+    """Scales of groups (n,), numbered from 0, and the rows multiplied by them; rows of group -1 take no part."""
     member = group >= 0
-    rows, group = rows[member], group[member].astype(np.intp)
+    own, number = rows[member], group[member].astype(np.intp)
+    fitted = _group_scales(own, number, n_groups, prior_share, tol, least_variance, n_columns)
+    return fitted, rows.scaled(np.append(fitted.scales, 1.0)[group.astype(np.intp)])
+
+
+def _group_scales(
+    rows: CalibratedRows,
+    group: np.ndarray,
+    n_groups: int,
+    prior_share: float,
+    tol: float,
+    least_variance: float,
+    n_columns: int,
+) -> GroupScales:
+    """With a variance of 0, all scales are 1."""
     counts = np.bincount(group, rows.weight, n_groups)
     scales = np.ones(n_groups)
-    if not len(rows):
+    if not len(group):
         return GroupScales(scales, 0.0, 1.0, counts, 0.0, 0.0)
     rows = rows.scaled(_common_scale(rows, prior_share))
     moments = rows.moments(1.0, prior_share)
@@ -341,13 +302,18 @@ def group_scales(
         )
         curvature = bend + 1.0 / variance
         step = (slope + (scales - 1.0) / variance) / curvature
-        low, high = np.maximum(scales / _STRIDE, LOWEST), np.minimum(scales * _STRIDE, HIGHEST)
-        moved = np.clip(scales - step, low, high)
+        moved = _moved(scales, step)
         residual = float((abs(scales - moved) * curvature).max()) / total
         if residual <= tol:
             break
         scales = moved
     return GroupScales(scales, variance, p_value, counts, residual, level)
+
+
+def _moved(scale: Any, step: Any) -> Any:
+    """``scale - step``, no more than a stride away and within the bounds."""
+    low, high = np.maximum(scale / _STRIDE, LOWEST), np.minimum(scale * _STRIDE, HIGHEST)
+    return np.clip(scale - step, low, high)
 
 
 def level_for(rows: CalibratedRows, n_columns: int) -> float:
@@ -404,9 +370,8 @@ def _common_scale(rows: CalibratedRows, prior_share: float) -> float:
     for _ in range(_MOST_STEPS):
         slope, curvature = (float(rows.weight @ x) for x in rows.moments(scale, prior_share))
         if curvature <= _NOTHING:
-            return scale
-        low, high = max(scale / _STRIDE, LOWEST), min(scale * _STRIDE, HIGHEST)
-        moved = float(np.clip(scale - slope / curvature, low, high))
+            break
+        moved = float(_moved(scale, slope / curvature))
         if abs(moved - scale) < 1e-6:
             break
         scale = moved

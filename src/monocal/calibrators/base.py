@@ -27,7 +27,6 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..arrays import (
-    Array,
     array_namespace,
     is_plain_rows,
     keep_argmax,
@@ -38,17 +37,16 @@ from ..arrays import (
 )
 from ..core.map import MapStep
 from ..errors import InputError, require
-from ..inputs.batch import Batch, in_type, out_of_core, rows_for_a_frame, source_of
-from ..inputs.context import ContextReader, check_context_rows
-from ..inputs.files import context_blocks, is_empty, plain_blocks
+from ..inputs.batch import Batch, in_type, open_source, out_of_core, rows_for_a_frame
+from ..inputs.context import check_context_rows
+from ..inputs.files import is_empty, values_and_context
 from ..inputs.formats import column_names
 from ..inputs.layout import Layout
-from ..inputs.reader import ArraySource, Reader, RowMap, Source, StreamSource
+from ..inputs.reader import ArraySource, Reader, RowMap, Source
 from ..inputs.validation import (
     check_choice,
     check_logits,
     check_weights,
-    effective_rows,
     ignored_rows,
     read_device_logits,
     read_matrix,
@@ -230,7 +228,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     ) -> None:
         check_choice(self.input, "input", ("logits", "probabilities"))
         batch = Batch(X, self._layout, y)
-        (y, sample_weight), context = batch.columns(y, sample_weight), batch.context(context)
+        y, sample_weight, context = batch.columns(y, sample_weight, context)
         rows = batch.rows
         if start is not None:
             if isinstance(start, Calibrator):
@@ -238,34 +236,32 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             rows, y, sample_weight, context = with_old_labels(
                 start, start_rows, batch.gathered(), y, sample_weight, context, self.ignore_index
             )
-        source = source_of(
-            rows, y, sample_weight, context, Reader(self.input, layout=self._layout), streams=self._streams
-        )
-        self._remember(source, batch)
-        if self.input == "logits" and isinstance(source, ArraySource | StreamSource):
-            warn_of_probabilities(source.first)
-        self._fit_source(source)
-        weight = source.checked.weight if isinstance(source, ArraySource) else None
-        self.n_rows_ = float(source.shape[0] if weight is None else effective_rows(to_numpy(weight)))
-        self._judge(source)
-
-    def _remember(self, source: Source, batch: Batch) -> None:
-        """What of the rows later ones are compared with, or read by."""
+        reader = Reader(self.input, layout=self._layout)
+        source = open_source(rows, y, sample_weight, context, reader, streams=self._streams)
+        if source.reader.context is not None and not self.takes_context:
+            raise InputError(
+                f"X: its blocks hold a context, and {type(self).__name__} takes none. Leave it out, or use ConditionalMCCT."
+            )
         for name in Calibrator._state.keys() | {"smallest_probability_"}:
             self.__dict__.pop(name, None)
         if batch.names is not None:
             validate_data(self, batch.names, reset=True, skip_check_array=True)
+        if batch.dim is not None:
+            self.class_dim_ = batch.dim
+        if self.input == "logits":
+            warn_of_probabilities(source.first)
+        self._learn(source)
+        self.n_rows_ = source.effective_rows
+        self._judge(source)
+
+    def _learn(self, source: Source) -> None:
+        """Fit to checked rows."""
         self.n_features_in_ = source.shape[1]
-        if batch.dim is not None and batch.dim.name is not None:
-            self.class_dim_ = batch.dim.name
         if self.input == "probabilities":
             self.smallest_probability_ = source.reader.smallest
         if source.reader.context is not None:
-            if not self.takes_context:
-                raise InputError(
-                    f"X: its blocks hold a context, and {type(self).__name__} takes none. Leave it out, or use ConditionalMCCT."
-                )
             self.context_, self.unseen_ = source.reader.context, 0
+        self._fit_source(source)
 
     # Predict
 
@@ -315,11 +311,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         array of shape (n_i, m)
         """
         self._check_fitted()
-        if "context_" in self.__dict__:
-            self.unseen_, pairs = 0, context_blocks(blocks)
-        else:
-            pairs = ((block, None) for block in plain_blocks(blocks, self._layout))
-        return self._predicted(pairs)
+        with_context = "context_" in self.__dict__
+        if with_context:
+            self.unseen_ = 0
+        return self._predicted(values_and_context(blocks, with_context, self._layout))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
@@ -348,21 +343,21 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             return _mean(log_p, check_weights(sample_weight, X.values))
         batch = Batch(X, self._layout)
         self._check_names(batch)
-        rows, (y, sample_weight) = batch.gathered(), batch.columns(y, sample_weight)
+        y, sample_weight, context = batch.columns(y, sample_weight, context)
+        rows = batch.gathered()
         if out_of_core(rows) is not None:
             raise InputError(
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
             )
-        codes = self._codes(batch.context(context))
-        read = read_matrix(rows)
-        if read.values.shape[1] != self.n_features_in_:
-            self._check_columns(read.values)
-        _, checked = self.reader.checked(read, y, sample_weight, context=codes, learning=False)
+        codes = self._codes(context)
+        matrix = read_matrix(rows)
+        if matrix.values.shape[1] != self.n_features_in_:
+            self._check_columns(matrix.values)
+        _, checked = self.reader.checked(matrix, y, sample_weight, context=codes, learning=False)
         logits = checked.logits if self._any_array else widened(to_numpy(checked.logits))
-        f = to_numpy(self._calibrate(logits) if codes is None else self._calibrate(logits, codes))  # type: ignore[call-arg]
-        labels = to_numpy(checked.labels)
-        f = f.astype(np.float64)
-        return _mean(f[np.arange(len(f)), labels] - logsumexp(f, axis=1), checked.weight)
+        f = to_numpy(self._calibrate(logits, *(() if codes is None else (codes,)))).astype(np.float64)
+        log_p = f[np.arange(len(f)), to_numpy(checked.labels)] - logsumexp(f, axis=1)
+        return _mean(log_p, checked.weight)
 
     def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
         self._check_fitted()
@@ -375,7 +370,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             return to_numpy(result) if frame else result
         batch = Batch(X, self._layout)
         self._check_names(batch)
-        codes = self._codes(batch.context(context))
+        codes = self._codes(batch.columns(None, None, context)[2])
         row_map = RowMap(  # of the map as it is now: Dask computes it later
             type(self).__name__,
             method,
@@ -480,13 +475,12 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         """Refuse rows whose classes are not called as in the fit, where they have names."""
         if "n_features_in_" not in self.__dict__:
             return
-        fitted, dim = getattr(self, "class_dim_", None), batch.dim
-        if dim is not None and None not in (fitted, dim.name) and dim.name != fitted:
+        fitted = getattr(self, "class_dim_", None)
+        if None not in (fitted, batch.dim) and batch.dim != fitted:
             dims = batch.original.dims
-            advice = "Transpose it" if fitted in dims else "Rename it"
             raise InputError(
-                f"X has the dimensions {dims}, of which class_axis={batch.layout.class_axis} is {dim.name!r}, but the classes of "
-                f"the fit were the dimension {fitted!r}. {advice}, so that the two agree."
+                f"X has the dimensions {dims}, of which class_axis={batch.layout.class_axis} is {batch.dim!r}, but the classes "
+                f"of the fit were the dimension {fitted!r}. {'Transpose' if fitted in dims else 'Rename'} it."
             )
         if batch.names is not None:
             self._check_columns(batch.names)
@@ -495,20 +489,18 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
 
     def _check_columns(self, X: Any) -> None:
         """Refuse rows whose columns are not those of the fit, by their names where there are some."""
-        names = column_names(X) if hasattr(X, "columns") else []
-        counted = sorted(map(str, range(len(names))))
-        if not hasattr(self, "feature_names_in_") and names and sorted(map(str, names)) == counted:
-            in_order = all(str(name) == str(i) for i, name in enumerate(names))
-            if not in_order:
-                raise InputError(
-                    f"X: its columns are in the order {', '.join(map(str, names))}, and the calibrator's classes in that of "
-                    "their numbers. Put the columns in order, X[sorted(X.columns)]."
-                )
+        names = list(map(str, column_names(X))) if hasattr(X, "columns") else []
+        counted = list(map(str, range(len(names))))
+        if not hasattr(self, "feature_names_in_") and names != counted and sorted(names) == sorted(counted):
+            raise InputError(
+                f"X: its columns are in the order {', '.join(names)}, and the calibrator's classes in that of their numbers. Put "
+                "the columns in order, X[sorted(X.columns)]."
+            )
         validate_data(self, X, reset=False, skip_check_array=True)
 
     def _codes(self, context: Any) -> np.ndarray | None:
         """The context of rows as numbers (n, C); there must be one exactly where there was one in `fit`."""
-        reader: ContextReader | None = self.__dict__.get("context_")
+        reader = self.__dict__.get("context_")
         if reader is None and context is None:
             return None
         self._check_fitted()
@@ -523,16 +515,16 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         self.unseen_ = 0
         return self._counted(context)
 
+    def _counted(self, context: Any) -> np.ndarray:
+        codes: np.ndarray = self.context_.codes(context)
+        self.unseen_ += self.context_.count_missing(codes)
+        return codes
+
     def _no_context(self) -> str:
         return (
             f"{type(self).__name__} takes no context. ConditionalMCCT does, which keeps the order of the classes, and "
             "BinaryMCCT, for two classes."
         )
-
-    def _counted(self, context: Any) -> np.ndarray:
-        codes: np.ndarray = self.context_.codes(context)
-        self.unseen_ += self.context_.count_missing(codes)
-        return codes
 
     @property
     def classes_(self) -> np.ndarray:
@@ -592,7 +584,7 @@ def _on_part(
     return calibrator._on_rows(method, X, first_row, dtype, part)
 
 
-def _mean(terms: np.ndarray, weight: Array | None) -> float:
+def _mean(terms: np.ndarray, weight: Any) -> float:
     """Mean of terms (n,), of which those without weight may be anything."""
     if weight is None:
         return float(terms.mean())

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from ..arrays import (
     to_numpy,
     to_numpy_together,
 )
-from ..core.engine import DEPTH, HEIGHT, MASS, Block, Point, Truncated
+from ..core.engine import DEPTH, HEIGHT, MASS, Block, Point
 from ..core.ranked import Ranked, Rest, Tail
 from ..core.rows import DOUBLE_BELOW, Rows, cut_for_the_cache
 from ..engines import engine_for
@@ -71,20 +70,10 @@ class CalibratedRows:
     @classmethod
     def of(cls, rows: Rows, point: Point, prior_scales: Sequence[tuple[float, float]]) -> CalibratedRows:
         """Rows calibrated by the parameters of ``point``; ``prior_scales`` as `RankCone` has them."""
-        whole = rows.n_rows * rows.n_classes <= DOUBLE_BELOW
-        step = -(-rows.n_rows // _MOST_ROWS)
-        parts = rows.sum(_of_block, point, prior_scales, whole, step)  # sums of tuples: one after another
-        if len(parts) == 1:
-            first: CalibratedRows = parts[0]
-            return first
-
-        def joined(arrays: list[Any]) -> Any:
-            return array_namespace(arrays[0]).concat(arrays, axis=0)
-
-        return cls(*(joined([getattr(part, f.name) for part in parts]) for f in fields(cls)))
-
-    def __len__(self) -> int:
-        return len(self.weight)
+        kept = rows.n_ranks if rows.n_rows * rows.n_classes <= DOUBLE_BELOW else min(RANKS, rows.n_ranks)
+        parts = rows.sum(_of_block, point, prior_scales, kept, -(-rows.n_rows // _MOST_ROWS))
+        columns = zip(*([getattr(part, f.name) for f in fields(cls)] for part in parts), strict=True)
+        return cls(*(x[0] if len(x) == 1 else array_namespace(x[0]).concat(x, axis=0) for x in columns))
 
     def __getitem__(self, chosen: np.ndarray) -> CalibratedRows:
         """The rows where ``chosen`` (n,) is true."""
@@ -92,18 +81,15 @@ class CalibratedRows:
             return self
         index = np.flatnonzero(chosen)
         there = on_device_of(index, self.depth)
-        parts = (getattr(self, f.name) for f in fields(self))
-        return CalibratedRows(*(x[index if isinstance(x, np.ndarray) else there] for x in parts))
+        columns = (getattr(self, f.name) for f in fields(self))
+        return CalibratedRows(*(x[index if isinstance(x, np.ndarray) else there] for x in columns))
 
     def scaled(self, scale: np.ndarray | float) -> CalibratedRows:
         """The same rows with all logits multiplied by a number, or by one for each row, (n,)."""
         each = self._each(scale)
+        names = ("rest_depth", "label_depth", "prior_depth")
         return replace(
-            self,
-            depth=self.depth * each,
-            rest_depth=self.rest_depth * each[:, 0],
-            label_depth=self.label_depth * each[:, 0],
-            prior_depth=self.prior_depth * each[:, 0],
+            self, depth=self.depth * each, **{name: getattr(self, name) * each[:, 0] for name in names}
         )
 
     def _each(self, scale: np.ndarray | float) -> Array:
@@ -132,7 +118,7 @@ class CalibratedRows:
     @cached_property
     def _finite(self) -> Array:
         """Depths (n, R), and where there is no class one at which it has no probability at any scale."""
-        return array_namespace(self.depth).minimum(self.depth, 0 * self.rest_depth[:, None] + _BEYOND)
+        return array_namespace(self.depth).clip(self.depth, max=_BEYOND)
 
     def log_odds(self) -> np.ndarray:
         """Logarithm of the odds of the top class, (n,)."""
@@ -152,13 +138,12 @@ class CalibratedRows:
         share = xp.concat([xp.astype(block.factors, xp.float64) for block in rows.blocks])
         share *= like(self.weight / self.weight.sum(), self.depth)[:, None]
         height = xp.concat([xp.astype(block.rows.height, xp.float64) for block in rows.blocks])
-        parts = [self.prior_depth]
-        for q in (1.0 - self.prior_top, self.prior_top):
-            parts += [height * q, q]
-        depth, *rest = to_numpy(share.T @ xp.stack(parts, axis=1)).T
+        low, top = 1.0 - self.prior_top, self.prior_top
+        parts = [self.prior_depth, height * low, low, height * top, top]
         targets = np.zeros((3, share.shape[1], rows.n_ranks))
-        targets[DEPTH, :, 0] = depth
-        (targets[HEIGHT, :, 0], targets[MASS, :, 0], targets[HEIGHT, :, -1], targets[MASS, :, -1]) = rest
+        places = (DEPTH, 0), (HEIGHT, 0), (MASS, 0), (HEIGHT, -1), (MASS, -1)
+        for (kind, rank), sums in zip(places, to_numpy(share.T @ xp.stack(parts, axis=1)).T, strict=True):
+            targets[kind, :, rank] = sums
         return targets
 
     def for_solver(self, statistics: np.ndarray, factors: Callable[[Array], Array]) -> Rows:
@@ -198,27 +183,28 @@ class CalibratedRows:
 
 
 def _of_block(
-    block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], whole: bool, step: int
+    block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], kept: int, step: int
 ) -> tuple[CalibratedRows, ...]:
-    """One row in ``step``, a few at a time; where rows are few, prior targets are of all ranks."""
+    """One row in ``step``, a few at a time, as a tuple: sums of tuples stand one after another."""
     block = block.every(step) if step > 1 else block
-    n, r = block.rows.depth.shape
-    kept, size = r if whole else min(RANKS, r), max(1, _PART // r)
-    parts = (block[i : i + size] if size < n else block for i in range(0, n, size))
-    return tuple(_summarised(b, b.engine.truncate(b, point, prior_scales, kept)) for b in parts)
+    n, size = block.n_rows, max(1, _PART // block.rows.depth.shape[1])
+    parts = [block] if n <= size else [block[i : i + size] for i in range(0, n, size)]
+    return tuple(_highest_ranks(part, point, prior_scales, kept) for part in parts)
 
 
-def _summarised(block: Block, rows: Truncated) -> CalibratedRows:
+def _highest_ranks(
+    block: Block, point: Point, prior_scales: Sequence[tuple[float, float]], kept: int
+) -> CalibratedRows:
     """The highest ranks as they are, all others as a rest; without the numbers below 0 that rounding has left."""
+    rows = block.engine.truncate(block, point, prior_scales, kept)
     depth, mass, first = rows.depth, rows.mass, rows.first
     xp = array_namespace(depth)
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         if depth.shape[1] > RANKS:
-            lower = depth[:, :-RANKS]
+            lower, depth = depth[:, :-RANKS], depth[:, -RANKS:]
             e = xp.exp(-lower)
             mass = mass + xp.sum(e, axis=1)
             first = first + xp.sum(xp.where(xp.isinf(lower), 0 * e, e * lower), axis=1)
-            depth = depth[:, -RANKS:]
         none = 0 * mass
         mean = xp.where(mass > 0, first / mass, none)
         has_rest = (mass > 0) & (mean < _NOTHING)

@@ -41,11 +41,11 @@ from ..inputs.reader import ArraySource, Source
 from ..inputs.validation import check_number
 from ..llm.top_k_rows import TopKSource, same_on_all
 from . import state
-from .adjustment import adjusted_log_odds, check_adjustment, fit_second_stage
+from .adjustment import check_adjustment, fit_second_stage
 from .calibrated_rows import CalibratedRows
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
-from .fit_checks import Finding, warn_if_off, what_is_off
+from .fit_checks import off_class, warn_if_off
 from .rank_map import RankMap, check_factors
 from .updating import independent_rows
 
@@ -164,7 +164,7 @@ class ConditionalMCCT(ConeCalibrator):
         # The old first stage counts for the new one alone: its probabilities after the scales of few rows' groups would be
         # fitted as if they belonged to all rows.
         if context is not None:  # other columns are refused
-            start.context_.codes(Batch(X, self._layout).context(context))
+            start.context_.codes(Batch(X, self._layout).columns(None, None, context)[2])
         old = copy(start)
         old.adjustment_ = old.context_ = None
         with part_of_a_fit():
@@ -173,7 +173,7 @@ class ConditionalMCCT(ConeCalibrator):
             )
         self.adjustment_ = start.adjustment_
         if start.adjustment_.class_scales is not None:
-            self.by_class_ = f"of the old calibrator: {start.adjustment_.class_scales.in_words('classes')}"
+            self.by_class_ = f"of the old calibrator: {start.adjustment_.class_scales}"
         if context is not None:
             self.context_, self.unseen_ = start.context_, 0
 
@@ -233,25 +233,20 @@ class ConditionalMCCT(ConeCalibrator):
 
     def _fit_second_stage(self, rows: Rows, problem: RankCone, reader: ContextReader | None) -> None:
         """Set `adjustment_` and `by_class_`; warn of what both stages leave wrong."""
-        calibrated = None
+        calibrated, why = None, "there is one rank alone"
         if rows.n_ranks > 1:
             point = problem.point(self.solution_.coefficients, np.zeros(0, dtype=np.intp))
-            calibrated = CalibratedRows.of(rows, point, problem.prior_scales)
-            calibrated = calibrated[calibrated.n_top == 1]
-        if not calibrated:
-            why = "no row has one class on top" if rows.n_ranks > 1 else "there is one rank alone"
+            every = CalibratedRows.of(rows, point, problem.prior_scales)
+            calibrated, why = every[every.n_top == 1], "no row has one class on top"
+        if calibrated is None or not len(calibrated.weight):
             if reader is not None:
-                advice = (
-                    "Give rows without ties"
-                    if rows.n_ranks > 1
-                    else "Take two classes at least, and a top_k of 2 or more"
-                )
                 raise InputError(
-                    f"context: {why}, so nothing can be learnt by it. {advice}, or leave it out."
+                    f"context: {why}, so nothing can be learnt by it. Give rows of two classes or more, without ties and with a "
+                    "top_k of 2 or more, or leave it out."
                 )
             self.by_class_ = f"left out: {why}"
             return
-        fitted = fit_second_stage(
+        fitted, odds = fit_second_stage(
             calibrated,
             reader,
             rows.n_classes,
@@ -262,13 +257,10 @@ class ConditionalMCCT(ConeCalibrator):
             tol=self.tol,
             max_iter=self.max_iter,
         )
-        by_class = fitted.class_scales is not None
-        off = what_is_off(
-            calibrated, adjusted_log_odds(fitted, calibrated), rows.n_classes, by_class=by_class
-        )
         if fitted.class_scales is not None:
-            self.by_class_ = fitted.class_scales.in_words("classes") + (f"; yet {off}" if off else "")
-        warn_if_off(self, off)
+            off = off_class(calibrated, odds, rows.n_classes)
+            self.by_class_ = f"{fitted.class_scales}" + (f"; yet {off}" if off else "")
+            warn_if_off(self, off)
         warn_if_unfinished(self, fitted.solution)
         if fitted.residual > self.tol:
             warn(
@@ -276,19 +268,11 @@ class ConditionalMCCT(ConeCalibrator):
                 "Raise tol (--set tol=...).",
                 ConvergenceWarning,
             )
-        if reader is not None:
-            fitted, self.context_ = fitted.without_empty(reader)
         self.adjustment_ = fitted
 
-    def _off_rate(self, source: ArraySource) -> Finding | None:
-        named = "; yet " in self.by_class_ or (source.shape[1] == 2 and self.adjustment_ is not None)
-        # Categories without any weight have no code any more.
-        if named or getattr(self, "context_", None) != source.reader.context:
-            return None
-        off = super()._off_rate(source)
-        if off is not None and self.adjustment_ is not None:
-            self.by_class_ += f"; yet {off}"
-        return off
+    def _judge_rates(self, source: ArraySource) -> None:
+        if "; yet " not in self.by_class_:  # else the fit has warned
+            super()._judge_rates(source)
 
     def explain(self) -> Explanation:
         """The active atoms and what they do: a sequence of `Effect`, and with ``str`` or ``print`` the same in words."""

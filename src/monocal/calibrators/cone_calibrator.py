@@ -21,14 +21,14 @@ from ..core.engine import SCALE, Block
 from ..core.map import LOGITS, PROBABILITIES, MapStep
 from ..core.rows import DOUBLE_BELOW, Rows
 from ..errors import InputError, in_part_of_a_fit, warn
-from ..inputs.reader import ArraySource, Source, StreamSource
+from ..inputs.reader import ArraySource, Source
 from ..inputs.validation import check_number, check_top_k
 from ..llm.top_k_rows import TopKSource
 from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
 from . import state
 from .base import Calibrator
-from .fit_checks import JUDGED_ROWS, Finding, off_rate, warn_if_off, warn_if_worse_than_nothing
+from .fit_checks import JUDGED_ROWS, off_rate, warn_if_off, warn_if_worse_than_nothing
 from .folds import DEPTHS, deal, fold_keys
 from .rank_map import RankMap, check_rank_map
 
@@ -97,25 +97,23 @@ class ConeCalibrator(Calibrator):
         dtype = array_namespace(first).float64 if double else None
         with one_blas_thread:  # small matrix products between passes would wake all cores
             self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
-        self.passes_ = source.passes if isinstance(source, StreamSource) else 1
+        self.passes_ = source.passes
 
     def _judge(self, source: Source) -> None:
-        if not isinstance(source, ArraySource):
-            return  # rows elsewhere would have to be read again
-        if not in_part_of_a_fit():
+        """Warn of what the fitted map leaves wrong on these rows; rows elsewhere would have to be read again."""
+        if isinstance(source, ArraySource) and not in_part_of_a_fit():
             warn_if_worse_than_nothing(self, source)
-            warn_if_off(self, self._off_rate(source))
+            if source.shape[1] == 2 or self._judges_classes:
+                self._judge_rates(source)
 
-    def _off_rate(self, source: ArraySource) -> Finding | None:
-        """The class whose mean probability differs from its frequency by more than chance."""
-        if source.shape[1] > 2 and not self._judges_classes:
-            return None
+    def _judge_rates(self, source: ArraySource) -> None:
+        """Warn of a class whose mean probability differs from its frequency by more than chance."""
         n, m = source.shape
         rows = source.checked[:: 1 if m == 2 else -(-n // JUDGED_ROWS)]
         context = () if rows.context is None else (rows.context,)
         p = to_numpy(self._probabilities(rows.logits, *context)).astype(np.float64)
         weight = np.ones(len(p)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
-        return off_rate(p, to_numpy(rows.labels), weight)
+        warn_if_off(self, off_rate(p, to_numpy(rows.labels), weight))
 
     def _plain_scale(self, rows: Rows) -> float | None:
         """Temperature scaling of a sample of the rows, where they are many or have a tail; None: `_problem` has a shorter way."""

@@ -29,8 +29,7 @@ from sklearn.base import clone
 
 from ..arrays import to_numpy
 from ..errors import CalibrationWarning, in_part_of_a_fit, part_of_a_fit, warn
-from ..inputs.context import NUMBER
-from ..inputs.reader import ArraySource
+from ..inputs.reader import ArraySource, Reader
 from .calibrated_rows import CalibratedRows, squared
 from .folds import splits_of
 
@@ -43,27 +42,9 @@ _LEVEL, _SMALL_GAP, _CLEAR = 0.02, 0.03, 0.6
 # many classes are looked at.
 _RATE_LEVEL, _SMALL_RATE_OF_TWO, _SMALL_RATE = 0.01, 0.01, 0.03
 JUDGED_ROWS = 2500
-
-
 # Rows (effective) for which held-out folds say something; a loss that does not matter, in nats; and the standard errors by which
 # a gain is clear.
 _LEAST_ROWS, _FOLDS, _SMALL_LOSS, _CLEAR_ERRORS = 50.0, 5, 0.01, 2.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong after a fit, in words, and what may help."""
-
-    sentence: str
-    advice: str
-
-    @classmethod
-    def of(cls, sentence: str, n_classes: int) -> Finding:
-        remedy = "BinaryMCCT" if n_classes == 2 else "StructuredMCCT"
-        return cls(sentence, f"It cannot put that right; try {remedy}, which may change the order.")
-
-    def __str__(self) -> str:
-        return self.sentence
 
 
 @dataclass(frozen=True)
@@ -118,18 +99,38 @@ def least_confident(
     return LowRows(*(np.stack(part) for part in zip(*parts, strict=True)))
 
 
-def what_is_off(rows: CalibratedRows, odds: np.ndarray, n_classes: int, *, by_class: bool) -> Finding | None:
-    """What is wrong after a fit, by the final log-odds (n,) of the tops; without ``by_class``, of the rate alone."""
-    p, right = expit(odds), rows.label_place == 0
-    off = _off_class(rows, p, right, n_classes) if by_class else None
-    if off is not None or n_classes != 2:
-        return off
-    one = rows.top_class == 1
-    p = np.where(one, p, 1.0 - p)
-    return off_rate(np.stack([1.0 - p, p], axis=1), (right == one).astype(np.intp), rows.weight)
+def off_class(rows: CalibratedRows, odds: np.ndarray, n_classes: int) -> str | None:
+    """What is wrong with the worst predicted class, by the final log-odds (n,) of the tops."""
+    g, w, p, right = rows.top_class, rows.weight, expit(odds), rows.label_place == 0
+    count, total, correct, sure = (
+        np.bincount(g, x, n_classes) for x in (np.ones(len(g)), w, w * right, w * p)
+    )
+    present = total > 0
+    n_present = int(present.sum())
+    squares = squared(w)
+    variance = np.maximum(*(np.bincount(g, squares * x, n_classes) for x in (p * (1 - p), (right - p) ** 2)))
+    total = np.where(present, total, 1.0)
+    gap = abs(correct - sure) / total
+    beyond = gap + ndtri(_LEVEL / (2 * n_present)) * np.sqrt(variance) / total
+    j = int(np.argmax(np.where(present, beyond, -1.0)))
+    if beyond[j] > _SMALL_GAP:
+        return (
+            f"the {int(count[j])} rows that predict class {j} are right {100 * correct[j] / total[j]:.1f} % of the time at a "
+            f"mean confidence of {100 * sure[j] / total[j]:.1f} %. {_remedy(n_classes)}"
+        )
+    lows = least_confident(g, p, right, rows.label_place == 1, w, squares, n_classes)
+    tails = lows.tails(_CLEAR)
+    worst = np.unravel_index(np.argmin(tails), tails.shape)
+    if tails[worst] > _LEVEL / (len(SHARES) * n_present):
+        return None
+    first, second = (100 * x[worst] / lows.total[worst] for x in (lows.first, lows.second))
+    return (
+        f"the {int(lows.rows[worst])} least confident rows that predict class {worst[1]} are right {first:.1f} % of the time, "
+        f"and the class ranked second {second:.1f} %. {_remedy(n_classes)}"
+    )
 
 
-def off_rate(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> Finding | None:
+def off_rate(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> str | None:
     """The class whose rate is farthest off, by probabilities (n, m), where one is; of two classes it is class 1.
 
     Of more than two classes, some may never be the label of few rows: they are left out, and so is one class alone.
@@ -140,56 +141,32 @@ def off_rate(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> Finding |
     own = p[np.arange(len(labels)), labels]
     seen = square @ p**2 + np.bincount(labels, square * (1.0 - 2.0 * own), m)
     noise = np.sqrt(np.maximum(square @ (p * (1.0 - p)), seen)) / total
-    few = m == 2
-    level, small = (_RATE_LEVEL, _SMALL_RATE_OF_TWO) if few else (_RATE_LEVEL / m, _SMALL_RATE)
     gap = abs(mean - frequency)
-    if not few:
+    if m == 2:
+        level, small, j = _RATE_LEVEL, _SMALL_RATE_OF_TWO, 1
+    else:
+        level, small = _RATE_LEVEL / m, _SMALL_RATE
         gap *= (frequency > 0) * (np.count_nonzero(frequency) > 1)
-    j = 1 if few else int(np.argmax(np.where(gap > -ndtri(level / 2) * noise, gap, 0.0)))
+        j = int(np.argmax(np.where(gap > -ndtri(level / 2) * noise, gap, 0.0)))
     if gap[j] <= max(small, -ndtri(level / 2) * noise[j]):
         return None
-    sentence = f"class {j} is the label of {100 * frequency[j]:.1f} % of the rows, at a mean probability of {100 * mean[j]:.1f} %"
-    if few and not 1e-12 < frequency[j] < 1 - 1e-12:
-        return Finding(sentence, "One class alone says nothing of the other: give rows of both.")
-    return Finding.of(sentence, m)
+    alone = m == 2 and not 1e-12 < frequency[j] < 1 - 1e-12
+    advice = "One class alone says nothing of the other: give rows of both." if alone else _remedy(m)
+    return (
+        f"class {j} is the label of {100 * frequency[j]:.1f} % of the rows, at a mean probability of {100 * mean[j]:.1f} %. "
+        f"{advice}"
+    )
 
 
-def warn_if_off(calibrator: object, off: Finding | None) -> None:
+def _remedy(n_classes: int) -> str:
+    method = "BinaryMCCT" if n_classes == 2 else "StructuredMCCT"
+    return f"It cannot put that right; try {method}, which may change the order."
+
+
+def warn_if_off(calibrator: object, off: str | None) -> None:
     """Warn of what a calibrator leaves wrong, unless another one uses it as a part."""
     if off is not None and not in_part_of_a_fit():
-        warn(f"{type(calibrator).__name__}: {off}. {off.advice}", CalibrationWarning)
-
-
-def _off_class(rows: CalibratedRows, p: np.ndarray, right: np.ndarray, n_classes: int) -> Finding | None:
-    """The worst predicted class, by the confidences (n,) and which of them are right."""
-    g, w = rows.top_class, rows.weight
-    count, total, correct, sure = (
-        np.bincount(g, x, n_classes) for x in (np.ones(len(g)), w, w * right, w * p)
-    )
-    present = total > 0
-    n_present = int(present.sum())
-    excess = right - p
-    variance = np.maximum(*(np.bincount(g, squared(w) * x, n_classes) for x in (p * (1 - p), excess**2)))
-    total = np.where(present, total, 1.0)
-    gap = abs(correct - sure) / total
-    beyond = gap + ndtri(_LEVEL / (2 * n_present)) * np.sqrt(variance) / total
-    j = int(np.argmax(np.where(present, beyond, -1.0)))
-    if beyond[j] > _SMALL_GAP:
-        rate, mean = 100 * correct[j] / total[j], 100 * sure[j] / total[j]
-        where = f"the {int(count[j])} rows that predict class {j} are right {rate:.1f} % of the time"
-        return Finding.of(f"{where} at a mean confidence of {mean:.1f} %", n_classes)
-    lows = least_confident(g, p, right, rows.label_place == 1, w, squared(w), n_classes)
-    tails = lows.tails(_CLEAR)
-    worst = np.unravel_index(np.argmin(tails), tails.shape)
-    if tails[worst] > _LEVEL / (len(SHARES) * n_present):
-        return None
-    n_rows, j = int(lows.rows[worst]), int(worst[1])
-    first, second = (100 * x[worst] / lows.total[worst] for x in (lows.first, lows.second))
-    sentence = (
-        f"the {n_rows} least confident rows that predict class {j} are right {first:.1f} % of the time, and the class ranked "
-        f"second {second:.1f} %"
-    )
-    return Finding.of(sentence, n_classes)
+        warn(f"{type(calibrator).__name__}: {off}", CalibrationWarning)
 
 
 def warn_if_worse_than_nothing(calibrator: Any, source: ArraySource) -> None:
@@ -198,25 +175,27 @@ def warn_if_worse_than_nothing(calibrator: Any, source: ArraySource) -> None:
     Nothing is held out where so few coefficients can do no harm, or where the first stage is better on its own rows by more than
     they would be by chance (Akaike's criterion).
     """
-    rows = source.checked
-    weight = np.ones(source.shape[0]) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
+    n = source.shape[0]
+    weight = source.checked.weight
+    weight = np.ones(n) if weight is None else to_numpy(weight).astype(np.float64)
     effective = weight.sum() ** 2 / squared(weight).sum()
     optimism = np.count_nonzero(calibrator.solution_.coefficients) / effective
     if effective < _LEAST_ROWS or optimism <= 2.0 * _SMALL_LOSS:
         return
-    logits, labels = to_numpy(rows.logits), to_numpy(rows.labels)
-    before = _nll(logits, labels)
-    gain, error = _mean(before - _nll(to_numpy(calibrator.rank_map_.apply(logits, "logits")), labels), weight)
+    rows = source.checked.on_host()
+    before = _nll(rows.logits, rows.labels)
+    gain, error = _mean(before - _nll(calibrator.rank_map_.apply(rows.logits, "logits"), rows.labels), weight)
     if gain - optimism > _CLEAR_ERRORS * error:
         return
-    after = np.empty(len(rows))
-    columns = _as_columns(source)
+    after = np.empty(n)
+    reader = Reader(context=source.reader.context)
     with part_of_a_fit(), warnings.catch_warnings(action="ignore"):
-        for fitted, judged in splits_of(logits, weight, _FOLDS):
-            here, there = (_of_rows(columns, part) for part in (fitted, judged))
-            other = clone(calibrator).set_params(input="logits", class_axis=-1, ignore_index=None)
-            other.fit(logits[fitted], labels[fitted], weight[fitted], **here)
-            after[judged] = _nll(other.transform(logits[judged], **there), labels[judged])
+        for fitted, judged in splits_of(rows.logits, weight, _FOLDS):
+            other = clone(calibrator)
+            other._learn(ArraySource(reader, rows[fitted]))
+            held_out = rows[judged]
+            context = () if held_out.context is None else (held_out.context,)
+            after[judged] = _nll(other._calibrate(held_out.logits, *context), held_out.labels)
     gain, _ = _mean(before - after, weight)
     if gain < -_SMALL_LOSS:
         nll, _ = _mean(before, weight)
@@ -238,18 +217,3 @@ def _mean(x: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     total = weight.sum()
     mean = float(weight @ x / total)
     return mean, float(np.sqrt(squared(weight) @ (x - mean) ** 2) / total)
-
-
-def _as_columns(source: ArraySource) -> dict[str, np.ndarray]:
-    """The context of checked rows as columns that a fit takes; empty without any."""
-    codes, reader = source.checked.context, source.reader.context
-    if codes is None or reader is None:
-        return {}
-    numbers = [column.kind == NUMBER for column in reader.columns]
-    return {
-        str(i): codes[:, i] if number else codes[:, i].astype(np.intp) for i, number in enumerate(numbers)
-    }
-
-
-def _of_rows(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, Any]:
-    return {"context": {name: x[rows] for name, x in columns.items()}} if columns else {}

@@ -3,13 +3,20 @@
     X  ->  format (`formats`)  ->  axes (`layout`)  ->  rows (n, m)        y, sample_weight, context  ->  one entry per row
     result for rows  ->  axes of X  ->  format of X
 
-`fit` and `predict_proba` share it. What is no array in memory has a source of its own (`out_of_core`):
+A fit and a prediction share it:
+
+    batch = Batch(X, layout, y)
+    y, weight, context = batch.columns(y, weight, context)
+    source = open_source(batch.rows, y, weight, context, reader)      checked rows of a fit, wherever they are (`reader`)
+    batch.back(batch.apply(row_map, out, codes))                      a prediction, in the format and axes of X
+
+What is no array in memory has a source of its own (`out_of_core`):
 
     memory-mapped, zarr or h5py array   read in slices of its rows                                         (`files`)
     a function that makes blocks        called once per pass; its blocks are ``(X, y, ...)``               (`files`)
     an array of more axes               rows of its classes, gathered in parts where they are no view      (`layout`, `files`)
     Dask array or DataFrame             read by its own workers                                            (`dask`)
-    the largest logits of a server      with the log-sum-exp of all                                        (`top_k_rows`)
+    an object with ``as_source``        reads itself, as `TopK` does                                       (`llm.top_k_rows`)
 """
 
 from __future__ import annotations
@@ -23,10 +30,23 @@ from ..arrays import Array, array_namespace, is_dask, is_plain_rows, is_torch, t
 from ..errors import InputError, option
 from .context import ContextReader, check_context_rows
 from .files import BlockLogits, FileLogits, check_out, has_parts, is_blocks, is_large_file
-from .formats import PLAIN, ClassDim, as_array, column_names, format_of, in_dims_of, library_of, named_columns
+from .formats import (
+    PLAIN,
+    as_array,
+    class_dim,
+    column_names,
+    format_of,
+    in_dims_of,
+    library_of,
+    named_columns,
+    own_name,
+)
 from .layout import ROWS, Flat, GatheredRows, Layout
 from .names import by_column
 from .reader import ArraySource, OutOfCore, Reader, RowMap, Source
+
+# The largest number of half precision but one: `keep_argmax` may have to go one higher.
+_HALF_RANGE = 65472.0
 
 
 class Batch:
@@ -37,16 +57,15 @@ class Batch:
     rows : array (n, m), or GatheredRows
         In memory, or somewhere that has a source.
     names : frame or None
-        Without rows, with what the columns are called, for scikit-learn to compare; None where they have no names.
-    dim : ClassDim or None
-        Where the classes are a named dimension.
+        Without rows, with what the classes are called, for scikit-learn to compare; None where they have no names.
+    dim : str or None
+        The dimension of the classes, where that has a name.
     """
 
     def __init__(self, X: Any, layout: Layout, y: Any = None):
         self.original, self.layout = X, layout
-        self.rows, self.names = X, None
-        self.dim: ClassDim | None = None
-        self._format = PLAIN
+        self.rows, self.names, self._format = X, None, PLAIN
+        self.dim: str | None = None
         self._flat: Flat | None = None
         self._plain = is_plain_rows(X) and layout.class_axis in (-1, 1)
         if not self._plain:
@@ -54,17 +73,22 @@ class Batch:
 
     def _read(self, X: Any, y: Any, layout: Layout) -> None:
         """The format, the axes and the names of what is no array (n, m) in memory."""
-        self.dim = ClassDim.of(X, layout.class_axis)
+        axis = layout.class_axis
+        self.dim = own_name(class_dim(X, axis))
         self._format = format_of(X)
-        array = self._format.array(X)
-        if hasattr(X, "columns") and layout.class_axis not in (-1, 1):
+        self.rows = array = self._format.array(X)
+        if hasattr(X, "columns") and axis not in (-1, 1):
             raise InputError(
-                f"X is a {type(X).__name__}, which has a column for each class, but class_axis is {layout.class_axis}. Turn it "
+                f"X is a {type(X).__name__}, which has a column for each class, but class_axis is {axis}. Turn it "
                 "so that it has one row for each sample and leave class_axis out, or pass an array."
             )
-        self._flat = _laid_out(array, y, layout)
-        self.rows = array if self._flat is None else self._flat.rows
-        self.names = named_columns(X) if self.dim is None else self.dim.classes
+        if not hasattr(array, "as_source") and not is_blocks(array, y) and not _is_dask_frame(array):
+            if isinstance(array, list | tuple) and (axis != -1 or np.ndim(array[:1]) > 2):
+                array = np.asarray(array)
+            if not layout.is_plain(array):
+                self._flat = layout.flat(array)
+                self.rows = self._flat.rows
+        self.names = named_columns(X, axis)
         if self.names is not None and self.width not in (None, len(column_names(self.names))):
             self.names = None  # its one column holds lists
 
@@ -74,25 +98,22 @@ class Batch:
         shape: tuple[Any, ...] = getattr(self.rows, "shape", ())
         return shape[1] if len(shape) == 2 else None
 
-    # What belongs to the rows.
+    def columns(self, y: Any, sample_weight: Any, context: Any = None) -> tuple[Any, Any, Any]:
+        """Labels, weights and context, one of each for each row; names of columns as their places.
 
-    def columns(self, y: Any, sample_weight: Any) -> tuple[Any, Any]:
-        """Labels and weights, one of each for each row; names of columns as their places."""
+        One value of a context may stand for all places of an image or a sequence.
+        """
         if not self._plain:
             X, axis = self.original, self.layout.class_axis
             y = by_column(in_dims_of(X, y, axis, "y"), X, axis, self.layout.ignore_index)
             sample_weight = in_dims_of(X, sample_weight, axis, "sample_weight")
         y = None if y is None else as_array(y)
         sample_weight = None if sample_weight is None else as_array(sample_weight)
-        if self._flat is None:
-            return y, sample_weight
-        return self._flat.column(y, "y"), self._flat.column(sample_weight, "sample_weight")
-
-    def context(self, context: Any) -> Any:
-        """What is known of each row; one value may stand for all places of an image or a sequence."""
-        return context if self._flat is None or context is None else self._flat.context(context)
-
-    # Applying a map, and the way back.
+        flat = self._flat
+        if flat is None:
+            return y, sample_weight, context
+        context = None if context is None else flat.context(context)
+        return flat.column(y, "y"), flat.column(sample_weight, "sample_weight"), context
 
     def gathered(self) -> Any:
         """The rows in one array in memory, where they were to be gathered."""
@@ -112,22 +133,21 @@ class Batch:
             check_context_rows(context, n_rows)
         if source is not None:
             result = source.apply(row_map, into)
-        elif out is None:
-            result = row_map.function(self.rows, 0, None)
         else:
-            dtype = check_out(into, np.shape(self.rows), getattr(self.rows, "dtype", np.float64))
-            into[:] = row_map.function(self.rows, 0, dtype)
+            if out is not None:
+                dtype = check_out(into, np.shape(self.rows), getattr(self.rows, "dtype", np.float64))
+            result = row_map.function(self.rows, 0, None if out is None else dtype)
+            if out is not None:
+                into[:] = result
         return self.in_shape(result) if out is None else out
+
+    def in_shape(self, result: Any) -> Any:
+        """The result for all rows, (n, m) or (n,), with the axes of ``X``."""
+        return result if self._flat is None else self._flat.back(result)
 
     def back(self, result: Any) -> Any:
         """A result with the axes of ``X`` in the format of ``X``."""
         return self._format.back(result, self.original, self.layout.class_axis)
-
-    def in_shape(self, result: Any) -> Any:
-        """The result for all rows, (n, m) or (n,), with the axes of ``X``."""
-        if isinstance(result, GatheredRows):
-            return result.array
-        return result if self._flat is None else self._flat.back(result)
 
     def _check_classes(self, row_map: RowMap) -> None:
         """The axis of the classes must be as long as there were classes."""
@@ -135,34 +155,23 @@ class Batch:
         shape, expected, axis = tuple(self._flat.array.shape), row_map.n_classes, self.layout.class_axis
         if self.width == expected:
             return
-        axes = [i for i, side in enumerate(shape) if side == expected]
-        advice = (
-            f"Axis {axes[0]} has: set {option('class_axis', axes[0])}."
-            if axes
-            else "Give outputs of the same model."
-        )
+        advice = "Give outputs of the same model."
+        if expected in shape:
+            i = shape.index(expected)
+            advice = f"Axis {i} has: set {option('class_axis', i)}."
         raise InputError(
             f"X has shape {shape}: {option('class_axis', axis)} has {self.width} classes, but {row_map.name} is expecting "
             f"{expected} features as input. {advice}"
         )
 
 
-def _laid_out(X: Any, y: Any, layout: Layout) -> Flat | None:
-    """An array of several axes as rows, and the way back; None where there are rows already, whatever holds them."""
-    if hasattr(X, "as_source") or is_blocks(X, y):
-        return None
-    if isinstance(X, list | tuple) and (layout.class_axis != -1 or np.ndim(X[:1]) > 2):
-        X = np.asarray(X)
-    return None if layout.is_plain(X) or _is_dask_frame(X) else layout.flat(X)
-
-
-def source_of(
+def open_source(
     X: Any, y: Any, sample_weight: Any, context: Any, reader: Reader, *, streams: bool = True
 ) -> Source:
     """Checked rows for a fit, in memory or wherever they are; without ``streams`` an array in a file is read as a whole."""
     codes = None
     if context is not None:
-        columns = ContextReader.of(context).having_seen(context)
+        columns = ContextReader.of(context).having_seen(context, sample_weight)
         reader, codes = replace(reader, context=columns), columns.codes(context)
     place = out_of_core(X, y, sample_weight, codes, reader.layout, streams=streams)
     if place is None:
@@ -187,8 +196,7 @@ def out_of_core(
     if is_plain_rows(X) and layout.ignore_index is None:
         return None
     if hasattr(X, "as_source"):  # rows that know how they are read
-        extra = () if context is None else (context,)
-        own: OutOfCore = X.as_source(y, sample_weight, *extra)
+        own: OutOfCore = X.as_source(y, sample_weight, *(() if context is None else (context,)))
         return own
     if is_dask(X) or _is_dask_frame(X):
         from .dask import DaskLogits
@@ -212,10 +220,6 @@ def _is_dask_frame(x: Any) -> bool:
     return True
 
 
-# The largest number of half precision but one: `keep_argmax` may have to go one higher.
-_HALF_RANGE = 65472.0
-
-
 def in_type(values: Array, like: Array, dtype: Any) -> Array:
     """Results in the library and on the device of ``like``, of some type."""
     xp = array_namespace(like)
@@ -229,11 +233,9 @@ def in_type(values: Array, like: Array, dtype: Any) -> Array:
 
 def rows_for_a_frame(result: Any, layout: Layout) -> np.ndarray:
     """What `transform` gives where `set_output` asks for frames: rows of classes, of numpy, for scikit-learn to wrap."""
-    only_top = hasattr(result, "as_source")
-    if only_top or not layout.is_plain(result):
-        shape = "the largest logits only" if only_top else f"shape {tuple(result.shape)}"
+    if hasattr(result, "as_source") or not layout.is_plain(result):
         raise InputError(
-            f"set_output: what comes out has {shape}, and a frame has one row for each sample and one column for each class. Say "
-            "set_output(transform='default')."
+            "set_output: a frame has one row for each sample and one column for each class, and these results have not. "
+            "Say set_output(transform='default')."
         )
     return to_numpy(result)

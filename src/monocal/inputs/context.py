@@ -1,4 +1,4 @@
-"""Context: what is known of a row apart from its logits, as columns of numbers and of categories.
+"""Context: facts about a row apart from its logits, as columns of numbers and of categories.
 
 floating-point column              a number; NaN is a missing one
 integer, boolean, text column      a category
@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import is_torch, to_numpy
+from ..arrays import is_dask, is_torch, to_numpy
 from ..errors import InputError
-from .formats import library_of
+from .formats import as_array, library_of
 
 NUMBER, CATEGORY = "number", "category"
-_PLURAL = {NUMBER: "numbers", CATEGORY: "categories"}
-# What stands for a category that the calibration rows did not have.
+# The code of a category that the calibration rows did not have.
 _UNSEEN = -1.0
 # Columns of a frame hold categories if the name of their type begins so.
 _CATEGORIES = ("category", "categorical", "enum", "int", "uint", "bool", "str", "utf8", "large_str")
@@ -45,33 +44,6 @@ class Column:
     kind: str
     categories: tuple[Any, ...] = ()
 
-    def of(self, chosen: np.ndarray) -> Column:
-        """The column with those of its categories where ``chosen`` is true."""
-        kept = zip(self.categories, chosen, strict=True)
-        return replace(self, categories=tuple(category for category, is_kept in kept if is_kept))
-
-    def having_seen(self, values: np.ndarray) -> Column:
-        """The column that knows the categories of these values as well."""
-        if self.kind != _kind(values, self.name):
-            raise InputError(
-                f"context: the column {self.name!r} is one of {_PLURAL[_kind(values, self.name)]} here and of "
-                f"{_PLURAL[self.kind]} in the blocks before. Floating-point columns are numbers; integers, truth values, texts "
-                "are categories."
-            )
-        if self.kind == NUMBER:
-            return self
-        new = {key for key in _distinct(values)[0] if key is not None}.difference(self.categories)
-        return (
-            replace(
-                self,
-                categories=tuple(
-                    sorted((*self.categories, *new), key=lambda key: (isinstance(key, str), key))
-                ),
-            )
-            if new
-            else self
-        )
-
     def codes(self, values: np.ndarray) -> np.ndarray:
         """Numbers (n,), or places among the categories."""
         if self.kind == NUMBER:
@@ -80,10 +52,6 @@ class Column:
         distinct, which = _distinct(values)
         codes: np.ndarray = np.array([place.get(key, _UNSEEN) for key in distinct])[which]
         return codes
-
-    def missing(self, codes: np.ndarray) -> np.ndarray:
-        """Which of these rows (n,) have no number, or no category that the calibration rows had."""
-        return np.asarray(np.isnan(codes) if self.kind == NUMBER else codes == _UNSEEN)
 
 
 @dataclass(frozen=True)
@@ -106,33 +74,42 @@ class ContextReader:
         columns, named = _split_columns(context)
         return cls(tuple(Column(name, _kind(values, name)) for name, values in columns), named)
 
-    def having_seen(self, context: Any) -> ContextReader:
-        """The reader that knows the categories of these rows as well."""
-        columns = self._matched(context)
-        return replace(
-            self, columns=tuple(c.having_seen(x) for c, x in zip(self.columns, columns, strict=True))
-        )
+    def having_seen(self, context: Any, weight: Any = None) -> ContextReader:
+        """The reader that knows the categories of these rows as well, of those that have a weight."""
+        counts = _counts(weight)
+        columns = []
+        for column, values in zip(self.columns, self._matched(context), strict=True):
+            if column.kind != _kind(values, column.name):
+                raise InputError(
+                    f"context: the column {column.name!r} is of kind {column.kind!r} in some blocks and not in others. "
+                    "Floating-point columns are numbers; integers, truth values, texts are categories."
+                )
+            if column.kind == CATEGORY:
+                values = values[counts] if counts is not None and len(counts) == len(values) else values
+                keys = {key for key in _distinct(values)[0] if key is not None}.union(column.categories)
+                ordered = sorted(keys, key=lambda key: (isinstance(key, str), key))
+                column = replace(column, categories=tuple(ordered))
+            columns.append(column)
+        return replace(self, columns=tuple(columns))
 
     def codes(self, context: Any) -> np.ndarray:
         """The context of rows as an array (n, C)."""
         columns = self._matched(context)
-        codes = [c.codes(x) for c, x in zip(self.columns, columns, strict=True)]
-        return np.stack(codes, axis=1)
+        return np.stack([c.codes(x) for c, x in zip(self.columns, columns, strict=True)], axis=1)
 
     def check(self, name: str) -> None:
         """Raise ValueError unless the columns can be those of a fit."""
         for column in self.columns:
             if not isinstance(column, Column) or column.kind not in (NUMBER, CATEGORY):
                 raise ValueError(f"{name} cannot be this: expected columns of numbers or categories")
-            if not isinstance(column.categories, tuple) or len(set(column.categories)) < len(
-                column.categories
-            ):
+            known = column.categories
+            if not isinstance(known, tuple) or len(set(known)) < len(known):
                 raise ValueError(f"{name}.categories cannot be this: expected categories that differ")
 
     def count_missing(self, codes: np.ndarray) -> int:
         """How many of these rows lack a number, or have a category that the calibration rows had not."""
-        flags = [c.missing(codes[:, i]) for i, c in enumerate(self.columns)]
-        return int(np.any(flags, axis=0).sum())
+        numbers = np.array([c.kind == NUMBER for c in self.columns])
+        return int(np.where(numbers, np.isnan(codes), codes == _UNSEEN).any(axis=1).sum())
 
     def _matched(self, context: Any) -> list[np.ndarray]:
         """The columns of some context in the order of these: by name where both have names."""
@@ -140,8 +117,7 @@ class ContextReader:
         names = [c.name for c in self.columns]
         if named and self.named:
             by_name = dict(columns)
-            lacking = [name for name in names if name not in by_name]
-            if lacking or len(by_name) != len(names):
+            if set(names) != by_name.keys():
                 raise InputError(
                     f"context has the columns {', '.join(map(repr, by_name))}, but the calibrator was fitted with "
                     f"{', '.join(map(repr, names))}: give these."
@@ -153,6 +129,13 @@ class ContextReader:
                 f"({', '.join(map(repr, names))}): give these."
             )
         return [values for _, values in columns]
+
+
+def _counts(weight: Any) -> np.ndarray | None:
+    """Which rows have a weight, (n,); None where all do, or where only a cluster knows."""
+    if weight is None or np.isscalar(weight) or is_dask(weight) or hasattr(weight, "dask"):
+        return None
+    return np.ravel(to_numpy(as_array(weight))) != 0
 
 
 def check_context_rows(context: np.ndarray | None, n_rows: int, first_row: int = 0) -> None:
@@ -167,44 +150,21 @@ def check_context_rows(context: np.ndarray | None, n_rows: int, first_row: int =
 
 def _split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
     """Columns with their names, from arrays, frames, tensors, files and lists; and whether they came with names."""
-    if library_of(context) == "duckdb":
-        context = context.df()
-    if hasattr(context, "column_names"):  # pyarrow
-        context = {name: context.column(name).to_numpy() for name in context.column_names}
-    named = True
-    if hasattr(context, "columns") and not isinstance(context, np.ndarray):  # pandas, polars
-        parts = [(str(name), _of_frame(context[name])) for name in context.columns]
-    elif isinstance(context, Mapping):
-        parts = [(str(name), _array(values)) for name, values in context.items()]
-    else:
-        values = _of_frame(context) if hasattr(context, "to_numpy") else _array(context)
-        if values.dtype.names:  # a structured array of numpy
-            parts = [(key, values[key]) for key in values.dtype.names]
-        elif values.ndim not in (1, 2):
-            raise InputError(
-                "context must have one row for each row of X and one column for each thing that is known of it, but has shape "
-                f"{values.shape}."
-            )
-        else:
-            name = getattr(context, "name", None)
-            named = isinstance(name, str) and hasattr(context, "to_numpy")
-            parts = [(str(name) if named else "context", values)]
+    parts, named = _named_parts(context)
     columns: list[tuple[str, np.ndarray]] = []
     for name, values in parts:
         if values.ndim not in (1, 2):
             raise InputError(
-                f"context: the column {name!r} has shape {values.shape}, expected one value for each row."
+                f"context must have one row for each row of X and one value in each column, but {name!r} has shape "
+                f"{values.shape}."
             )
-        alone = values.ndim == 1 or values.shape[1] == 1
-        columns += [
-            (name if alone else f"{name} {i}", column)
-            for i, column in enumerate([values] if values.ndim == 1 else values.T)
-        ]
+        if values.ndim == 1 or values.shape[1] == 1:
+            columns.append((name, values.reshape(-1)))
+        else:
+            columns += [(f"{name} {i}", column) for i, column in enumerate(values.T)]
     listed = ", ".join(repr(name) for name, _ in columns)
     if not columns:
-        raise InputError(
-            "context has no columns: leave it out, or give one for each thing that is known of a row."
-        )
+        raise InputError("context has no columns: leave it out, or give one for each property of a row.")
     if len(dict(columns)) < len(columns):
         raise InputError(f"context has two columns of one name: {listed}.")
     if len({len(values) for _, values in columns}) > 1:
@@ -212,26 +172,41 @@ def _split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
     return columns, named
 
 
+def _named_parts(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
+    """Arrays of one column or several each, with a name; and whether the names are the caller's."""
+    if library_of(context) == "duckdb":
+        context = context.df()
+    if hasattr(context, "column_names"):  # pyarrow
+        context = {name: context.column(name).to_numpy() for name in context.column_names}
+    if hasattr(context, "columns") and not isinstance(context, np.ndarray):  # pandas, polars
+        return [(str(name), _of_frame(context[name])) for name in context.columns], True
+    if isinstance(context, Mapping):
+        return [(str(name), _array(values)) for name, values in context.items()], True
+    values = _of_frame(context) if hasattr(context, "to_numpy") else _array(context)
+    if values.dtype.names:  # a structured array of numpy
+        return [(key, values[key]) for key in values.dtype.names], True
+    name = getattr(context, "name", None) if hasattr(context, "to_numpy") else None
+    return [(name if isinstance(name, str) else "context", values)], isinstance(name, str)
+
+
 def _of_frame(column: Any) -> np.ndarray:
     """A column of a frame. What the frame calls whole numbers, truth values, texts or categories stays so where it has gaps."""
     if (
         getattr(column, "ndim", 1) == 2 and column.shape[1]
-    ):  # what pandas makes of the values of a column and [:, None]
+    ):  # what pandas makes of a column's values and [:, None]
         return np.stack([_of_frame(column[:, j]) for j in range(column.shape[1])], axis=1)
     name = str(column.dtype).lower()
     if isinstance(column.dtype, np.dtype) or not name.startswith(_CATEGORIES):
         return _array(column)
     values = np.empty(len(column), dtype=object)
-    values[:] = [
-        str(v) if isinstance(v, float) and v == v and not v.is_integer() else _key(v) for v in column
-    ]
+    values[:] = [str(v) if isinstance(v, float) and v == v and v % 1 else _key(v) for v in column]
     return values
 
 
 def _array(x: Any) -> np.ndarray:
     if isinstance(x, np.ma.MaskedArray):
-        gaps: Any = x.astype(object) if np.any(x.mask) else x
-        return np.asarray(gaps.filled(None) if np.any(x.mask) else gaps)
+        gaps: Any = x.astype(object)
+        return np.asarray(gaps.filled(None) if np.any(x.mask) else x)
     if is_torch(x):
         return to_numpy(x)
     if library_of(x) in ("h5py", "zarr"):
@@ -246,10 +221,9 @@ def _array(x: Any) -> np.ndarray:
         raise InputError(
             "context must be a table: one row for each row of X, all of the same length."
         ) from None
-    if values.dtype.kind in "US" and not isinstance(x, np.ndarray):
-        # numpy writes a list of numbers and texts as texts.
-        values = np.array(x, dtype=object)
-    return values
+    # numpy writes a list of numbers and texts as texts.
+    mixed = values.dtype.kind in "US" and not isinstance(x, np.ndarray)
+    return np.array(x, dtype=object) if mixed else values
 
 
 def _kind(values: np.ndarray, name: str) -> str:
@@ -259,15 +233,13 @@ def _kind(values: np.ndarray, name: str) -> str:
     if kind in "iubUST":
         return CATEGORY
     if kind == "O":
-        present = [
-            v.item() if isinstance(v, np.generic) else v for v in values.tolist() if not _is_missing(v)
-        ]
+        present = [v.item() if isinstance(v, np.generic) else v for v in values.flat if not _is_missing(v)]
         if present and all(isinstance(v, float) for v in present):
             return NUMBER
-        odd = [v for v in present if not isinstance(v, str | bytes | int | float)]
-        if not odd:
+        odd = next((v for v in present if not isinstance(v, str | bytes | int | float)), None)
+        if odd is None:
             return CATEGORY
-        what = f"holds a {type(odd[0]).__name__}"
+        what = f"holds a {type(odd).__name__}"
     raise InputError(
         f"context: the column {name!r} {what}, expected numbers (floating-point) or categories (integers, truth values, texts)."
     )
@@ -304,19 +276,14 @@ def _key(value: Any) -> Any:
         return value.decode("utf-8", "replace")
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, bool):
-        return int(value)
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+    return int(value) if whole else value
 
 
 def _is_missing(value: Any) -> bool:
-    if isinstance(value, np.floating):
+    if isinstance(value, float | np.floating):
         return bool(np.isnan(value))
-    return (
-        value is None
-        or type(value).__name__ in ("NAType", "NaTType")
-        or (isinstance(value, float) and value != value)
-    )
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def find_context(entries: Iterable[Any]) -> Any:

@@ -14,25 +14,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..arrays import to_numpy
-from ..core.rows import MemoryBlocks, Rows
+from ..core.rows import MemoryBlocks
 from ..errors import InputError, require
 from ..parallel import block_rows
 from .files import check_out
-from .reader import Checked, Reader, RowMap, prepared_block, regroup, rows_out_of_core
-from .validation import check_some_weight
+from .reader import Checked, OutOfCore, Reader, RowMap, regroup
+from .validation import NO_LABELS, check_some_weight
 
 T = TypeVar("T")
+Delayed = Any
+
+# How many sums one task adds.
+_FAN_IN = 16
 
 
-class DaskLogits:
-    """A Dask array of logits with its labels and weights; implements `inputs.reader.OutOfCore`."""
+class DaskLogits(OutOfCore):
+    """A Dask array or frame of logits with its labels and weights."""
 
     refusal = (
         "X: this method needs all rows in one process, but got a Dask array. Pass X.compute(), or use "
@@ -41,53 +45,58 @@ class DaskLogits:
 
     def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None):
         require("dask.array", "dask")
-        self.names = getattr(X, "_meta", None) if hasattr(X, "columns") else None
-        self._given = X
+        self._frame = X
         self.y, self.weight, self.context = as_array(y), as_array(sample_weight), context
 
     @cached_property
     def X(self) -> Any:
         """Chunks of whole rows; the rows of a frame are counted for it."""
-        X = as_array(self._given)
+        X = as_array(self._frame)
         if X.ndim != 2:
             raise InputError(
                 f"X must be two-dimensional, one row per sample and one column per class, but has shape {X.shape}."
             )
         return whole_rows(X)
 
-    def open(self, reader: Reader) -> DaskSource:
+    def open(self, reader: Reader) -> DaskLogits:
         if self.y is None:
-            raise InputError(
-                "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
-            )
-        X = _cut_at_blocks(
-            self.X, _has_weight(self.weight, self.y, self.X.shape[0], reader.layout.ignore_index)
-        )
+            raise InputError(NO_LABELS)
+        counts = _has_weight(self.weight, self.y, self.X.shape[0], reader.layout.ignore_index)
+        X = _cut_at_blocks(self.X, counts)
         chunks = chunks_of(X, self.y, self.weight, self.context)
         shared = once(reader)
-        counts, first_rows, smallest = zip(
-            *compute([task(_look, shared, *chunk) for chunk in chunks]), strict=True
-        )
-        reader = replace(reader, smallest=min(smallest))
-        check_some_weight(sum(counts) > 0, reader.layout.ignore_index)
-        chunks = [chunk for chunk, size in zip(chunks, counts, strict=True) if size]
-        first = next(rows for rows in first_rows if len(rows))
-        sizes = [size for size in counts if size]
-        single = X.dtype.kind == "f" and X.dtype.itemsize <= 4 and reader.input == "logits"
-        return DaskSource(reader, chunks, sizes, first, (sum(sizes), X.shape[1]), single)
+        looks = compute([task(_look, shared, *chunk) for chunk in chunks])
+        self.reader = replace(reader, smallest=min(smallest for *_, smallest in looks))
+        # Those that have rows with weight, and how many.
+        used = [(chunk, n, rows) for chunk, (n, rows, _) in zip(chunks, looks, strict=True) if n]
+        check_some_weight(bool(used), reader.layout.ignore_index)
+        self._chunks, sizes, firsts = zip(*used, strict=True)
+        self._sizes, self.first = list(sizes), firsts[0]
+        self.shape = sum(sizes), X.shape[1]
+        self.single_precision = X.dtype.kind == "f" and X.dtype.itemsize <= 4 and reader.input == "logits"
+        return self
+
+    def hold(self, make: Callable[[Checked], Any]) -> DaskBlocks:
+        """A list of blocks for each chunk, kept where there are workers to keep them."""
+        reader, shared = once(self.reader), once(make)
+        chunks = [task(_make_blocks, reader, shared, *chunk) for chunk in self._chunks]
+        if has_client():
+            import dask
+
+            chunks = list(dask.persist(*chunks))
+        return DaskBlocks(chunks, self._sizes)
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
-        if self.names is not None and out is None and row_map.context is None:
-            return _mapped(self._given, self.names, row_map)
+        if hasattr(self._frame, "columns") and out is None and row_map.context is None:
+            return self._apply_to_frame(row_map)
         X = self.X
         if X.shape[1] != row_map.n_classes:
             raise InputError(
                 f"X has {X.shape[1]} features, but {row_map.name} is expecting {row_map.n_classes} features as input."
             )
         if row_map.method == "predict":
-            return X.map_blocks(
-                _apply, row_map, None, drop_axis=1, dtype=np.int64, meta=np.empty(0, dtype=np.int64)
-            )
+            empty = np.empty(0, dtype=np.int64)
+            return X.map_blocks(_apply, row_map, None, drop_axis=1, dtype=np.int64, meta=empty)
         plain = X.dtype.kind == "f" and X.dtype.itemsize <= 8
         dtype = X.dtype.newbyteorder("=") if plain else np.dtype(np.float64)
         if out is not None:
@@ -98,41 +107,16 @@ class DaskLogits:
         result.store(out)
         return out
 
-
-def _mapped(frame: Any, names: Any, row_map: RowMap) -> Any:
-    """A DataFrame, or a Series of classes, partition by partition; nothing is computed, nor rows counted."""
-    if row_map.method == "predict":
-        like = names.iloc[:, 0].astype(np.int64).rename(None)
-    else:
-        types = {np.dtype(t) for t in names.dtypes}
-        single = types and all(t.kind == "f" and t.itemsize <= 4 for t in types)
-        like = names.astype(np.result_type(*types) if single else np.float64)
-    return frame.map_partitions(_apply_to_frame, row_map, like, meta=like)
-
-
-@dataclass(frozen=True)
-class DaskSource:
-    """Checked rows in the chunks of a Dask array that have rows with weight; implements `inputs.reader.Source`."""
-
-    reader: Reader
-    chunks: list[tuple[Any, ...]]  # those of `chunks_of`
-    sizes: list[int]
-    first: np.ndarray  # a few of the logits
-    shape: tuple[int, int]
-    single_precision: bool
-
-    def hold(self, make: Callable[[Checked], Any]) -> DaskBlocks:
-        """A list of blocks for each chunk, kept where there are workers to keep them."""
-        reader, shared = once(self.reader), once(make)
-        chunks = [task(_make_blocks, reader, shared, *chunk) for chunk in self.chunks]
-        if has_client():
-            import dask
-
-            chunks = list(dask.persist(*chunks))
-        return DaskBlocks(chunks, self.sizes)
-
-    def prepare(self, **how: Any) -> Rows:
-        return rows_out_of_core(self, self.hold(partial(prepared_block, **how)), **how)
+    def _apply_to_frame(self, row_map: RowMap) -> Any:
+        """A DataFrame, or a Series of classes, partition by partition; nothing is computed, nor rows counted."""
+        names = self._frame._meta
+        if row_map.method == "predict":
+            like = names.iloc[:, 0].astype(np.int64).rename(None)
+        else:
+            types = {np.dtype(t) for t in names.dtypes}
+            single = types and all(t.kind == "f" and t.itemsize <= 4 for t in types)
+            like = names.astype(np.result_type(*types) if single else np.float64)
+        return self._frame.map_partitions(_apply_to_part, row_map, like, meta=like)
 
 
 @dataclass(frozen=True)
@@ -154,18 +138,12 @@ class DaskBlocks:
 
     def changed(self, function: Callable[[Any], Any]) -> DaskBlocks:
         shared = once(function)
-        chunks = [
-            task(lambda blocks, f: [f.value(b) for b in blocks], chunk, shared) for chunk in self.chunks
-        ]
-        return DaskBlocks(chunks, self.sizes)
+        return DaskBlocks([task(_change_blocks, chunk, shared) for chunk in self.chunks], self.sizes)
 
     def part(self, chosen: np.ndarray) -> DaskBlocks:
         masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
         kept = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
-        chunks = [
-            task(lambda blocks, chosen: MemoryBlocks(blocks, serial=True).part(chosen).blocks, chunk, mask)
-            for chunk, mask in kept
-        ]
+        chunks = [task(_part_of_blocks, chunk, mask) for chunk, mask in kept]
         return DaskBlocks(chunks, [int(mask.sum()) for _, mask in kept])
 
 
@@ -223,26 +201,26 @@ def _map_blocks(blocks: list[Any], first: int, function: Box) -> list[Any]:
     return MemoryBlocks(blocks, serial=True).map(lambda block, begin: function.value(block, first + begin))
 
 
-def _apply_to_frame(frame: Any, row_map: RowMap, like: Any) -> Any:
+def _change_blocks(blocks: list[Any], function: Box) -> list[Any]:
+    return [function.value(block) for block in blocks]
+
+
+def _part_of_blocks(blocks: list[Any], chosen: np.ndarray) -> list[Any]:
+    return MemoryBlocks(blocks, serial=True).part(chosen).blocks
+
+
+def _apply_to_part(frame: Any, row_map: RowMap, like: Any) -> Any:
     if not len(frame):
         return like
+    columns = {} if like.ndim == 1 else {"columns": frame.columns}
     dtype = None if like.ndim == 1 else like.dtypes.iloc[0]
-    values = row_map.function(frame.to_numpy(), 0, dtype)
-    if like.ndim == 1:
-        return type(like)(values, index=frame.index)
-    return type(like)(values, index=frame.index, columns=frame.columns)
+    return type(like)(row_map.function(frame.to_numpy(), 0, dtype), index=frame.index, **columns)
 
 
 def _apply(X: np.ndarray, row_map: RowMap, dtype: Any, block_info: Any = None) -> np.ndarray:
     first_row = block_info[0]["array-location"][0][0] if block_info else 0
     result: np.ndarray = row_map.function(X, first_row, dtype)
     return result
-
-
-Delayed = Any
-
-# How many sums one task adds.
-_FAN_IN = 16
 
 
 def as_array(x: Any) -> Any:

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import math
 import mmap
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..arrays import array_namespace, device_of, is_torch, on_host, to_numpy
+from ..core.rows import Blocks, MemoryBlocks
 from ..errors import InputError
-from ..parallel import GPU_BLOCK, row_slices
+from ..parallel import GPU_BLOCK, map_in_order, row_slices
 from .context import ContextReader, find_context
 from .formats import class_names, library_of
 from .layout import ROWS, GatheredRows, Layout
 from .names import by_column, listing
-from .reader import Checked, Reader, RowMap, StreamSource
-from .validation import check_some_weight
+from .reader import Checked, OutOfCore, Reader, RowMap, StreamedBlocks, regroup
+from .validation import NO_LABELS, check_some_weight
 
 # A file of at most this many bytes is simply read.
 IN_MEMORY = 2**26
@@ -47,28 +48,13 @@ def has_parts(x: Any, layout: Layout) -> bool:
 
 def is_blocks(x: Any, y: Any) -> bool:
     """Whether ``x`` is a function that makes blocks, or an iterable of blocks with their labels."""
-    return (callable(x) and not hasattr(x, "shape")) or (y is None and _is_iterable_of_blocks(x))
-
-
-def _is_file(x: Any) -> bool:
-    if isinstance(x, GatheredRows):
-        return _is_file(x.array)
-    if isinstance(x, np.ndarray):
-        return _memmap(x) is not None
-    return library_of(x) in ("zarr", "h5py") and hasattr(x, "shape")
-
-
-def _is_iterable_of_blocks(x: Any) -> bool:
-    if (
-        hasattr(x, "shape")
-        or hasattr(x, "__array__")
-        or isinstance(x, str | dict)
-        or not isinstance(x, Iterable)
-    ):
+    if callable(x) and not hasattr(x, "shape"):
+        return True
+    array = hasattr(x, "shape") or hasattr(x, "__array__") or isinstance(x, str | dict)
+    if y is not None or array or not isinstance(x, Iterable):
         return False
-    if iter(x) is x:
-        return True  # it is refused later, because it can be read only once
-    return _is_block(next(iter(x), None))
+    # An iterator is refused later, because it can be read only once.
+    return iter(x) is x or _is_block(next(iter(x), None))
 
 
 def _is_block(x: Any) -> bool:
@@ -76,6 +62,11 @@ def _is_block(x: Any) -> bool:
     if not isinstance(x, tuple | list) or not len(x) or np.isscalar(x[0]):
         return False
     return isinstance(x, tuple) or getattr(x[0], "ndim", 0) == 2
+
+
+def _is_file(x: Any) -> bool:
+    x = x.array if isinstance(x, GatheredRows) else x
+    return _memmap(x) is not None or (library_of(x) in ("zarr", "h5py") and hasattr(x, "shape"))
 
 
 def _memmap(x: Any) -> np.memmap | None:
@@ -87,15 +78,13 @@ def _memmap(x: Any) -> np.memmap | None:
     return None
 
 
-class _Parts(ABC):
-    """Rows that come in parts; what `FileLogits` and `BlockLogits` share."""
+class _Parts(OutOfCore):
+    """Rows that come in parts."""
 
     refusal = (
         "X: this method needs all rows in memory, but got blocks of rows. Pass arrays, or use TemperatureScaling "
         "(with loss='nll'), MCCT, ConditionalMCCT or StructuredScaling(kind='vector'), which read blocks."
     )
-
-    names = None
     # Whether the rows are in memory, so that what is made of them may stay there.
     in_memory = False
 
@@ -103,37 +92,29 @@ class _Parts(ABC):
     def parts(self) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Values, labels, weights (or None) and context (or None) as they come."""
 
-    def open(self, reader: Reader) -> StreamSource:
+    def open(self, reader: Reader) -> _Parts:
         rows = classes = 0
-        single = True
+        self.reader, self.single_precision = reader, True
         first: list[np.ndarray] = []
-        for learnt, part in self._checked(reader):
-            reader = learnt
-            part = part.that_count
+        for part in self._read(learning=True):
             if rows < _FIRST:
                 first.append(to_numpy(part.logits[:_FIRST]).copy())
             rows += len(part)
             classes = part.logits.shape[1]
-            single &= part.logits.dtype != np.float64
+            self.single_precision &= part.logits.dtype != np.float64
         if not classes:
             raise InputError("X: there is no block to read, so there is nothing to fit.")
         check_some_weight(rows > 0, reader.layout.ignore_index)
-        return StreamSource(
-            reader,
-            lambda: (part for _, part in self._checked(reader)),
-            np.concatenate(first),
-            (rows, classes),
-            single,
-            keeps=self.in_memory,
-        )
+        self.first, self.shape = np.concatenate(first), (rows, classes)
+        return self
 
-    def _checked(self, reader: Reader) -> Iterator[tuple[Reader, Checked]]:
-        """The reader, with what it has learnt so far, and the checked rows."""
-        first_row, classes = 0, None
+    def _read(self, learning: bool = False) -> Iterator[Checked]:
+        """Checked rows that count; ``reader`` learns from all of them in the first pass."""
+        first_row, classes, reader = 0, None, self.reader
         for X, y, weight, context in self.parts():
             if is_empty(X):
                 continue
-            reader, codes = self._context(reader, context, first_row)
+            reader, codes = self._context(reader, context, weight, first_row)
             reader, part = reader.checked(X, y, weight, first_row, codes)
             n, m = part.logits.shape
             classes = classes or m
@@ -142,23 +123,35 @@ class _Parts(ABC):
                     f"X: the block that begins at row {first_row} has {m} columns, those before it have {classes}. "
                     "All blocks must have one column for each class."
                 )
-            yield reader, part.on_host()
+            if learning:
+                self.reader = reader
+            yield part.on_host().that_count
             first_row += n
 
-    def _context(self, reader: Reader, context: Any, first_row: int) -> tuple[Reader, np.ndarray | None]:
+    def _context(
+        self, reader: Reader, context: Any, weight: Any, first_row: int
+    ) -> tuple[Reader, np.ndarray | None]:
         """The reader, and the context of a part as numbers: as they are here."""
         return reader, context
 
+    def _again(self) -> Iterator[Checked]:
+        self.passes += 1
+        return self._read()
+
+    def hold(self, make: Callable[[Checked], Any]) -> Blocks:
+        if self.in_memory:
+            return MemoryBlocks(list(map_in_order(make, regroup(self._again()))))
+        return StreamedBlocks(self._again, make, self.shape[0])
+
 
 class FileLogits(_Parts):
-    """An array in a file, read in slices of rows."""
+    """An array in a file, or one that would have to be copied, read in slices of rows."""
 
     def __init__(self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None):
-        self.X, self.y = X, y
-        self.weight, self.context = sample_weight, context
+        self.X, self.columns = X, (y, sample_weight, context)
         self.in_memory = not _is_file(X) or X.size * X.dtype.itemsize <= IN_MEMORY
         n = X.shape[0]
-        for name, column in (("y", y), ("sample_weight", sample_weight), ("context", context)):
+        for name, column in zip(("y", "sample_weight", "context"), self.columns, strict=True):
             shape = getattr(column, "shape", None)
             if shape is not None and len(shape) and shape[0] != n:
                 raise InputError(
@@ -167,25 +160,26 @@ class FileLogits(_Parts):
                 )
 
     def parts(self) -> Iterator[tuple[Any, Any, Any, Any]]:
-        if self.y is None:
-            raise InputError(
-                "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
-            )
-        yield from file_parts(self.X, self.y, self.weight, self.context)
+        if self.columns[0] is None:
+            raise InputError(NO_LABELS)
+        return file_parts(self.X, *self.columns)
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
         dtype = None if out is None else check_out(out, self.X.shape, self.X.dtype)
         for rows in _reads(self.X):
             values = row_map.function(_read(self.X, rows), rows.start, dtype)
             if out is None:
-                xp = array_namespace(values)
-                gathered = self.X if values.ndim == 2 and isinstance(self.X, GatheredRows) else None
-                shape = (self.X.shape[0], *values.shape[1:]) if gathered is None else gathered.array.shape
-                out = xp.empty(shape, dtype=values.dtype, **device_of(values))
-                out = out if gathered is None else GatheredRows(out, gathered.axis)
+                out = self._room_for(values)
             out[rows] = values
             _forget(out)
         return out
+
+    def _room_for(self, values: Any) -> Any:
+        """An array for the results of all rows, in the layout of X where they are rows of classes."""
+        dense = isinstance(self.X, GatheredRows) and values.ndim == 2
+        shape = self.X.array.shape if dense else (self.X.shape[0], *values.shape[1:])
+        out = array_namespace(values).empty(shape, dtype=values.dtype, **device_of(values))
+        return GatheredRows(out, self.X.axis) if dense else out
 
 
 def file_parts(X: Any, *columns: Any) -> Iterator[tuple[Any, ...]]:
@@ -222,7 +216,7 @@ class BlockLogits(_Parts):
                 "X is an iterator, which can be read only once, and a fit reads its rows several times. Pass the function that "
                 "makes it, for instance  fit(lambda: read_blocks(path))."
             )
-        names = None
+        names, axis = None, self.layout.class_axis
         for number, block in enumerate(blocks):
             if not _is_block(block) or len(block) not in (2, 3, 4):
                 raise InputError(
@@ -232,20 +226,22 @@ class BlockLogits(_Parts):
             X, y, weight, context = (*block, None, None)[:4]
             if len(block) == 3 and find_context([weight]) is not None:  # a table is no weights
                 weight, context = None, weight
-            own = class_names(X, self.layout.class_axis)
+            own = class_names(X, axis)
             if names and own and own != names:
                 raise InputError(
                     f"X: the columns of block {number} are {listing(own)}, and those of a block before it {listing(names)}. Put "
                     "them in one order."
                 )
             names = names or own
-            y = by_column(y, X, self.layout.class_axis, self.layout.ignore_index)
+            y = by_column(y, X, axis, self.layout.ignore_index)
             if not self.layout.is_plain(X):
                 flat = self.layout.flat(X)
                 X, y, weight = flat.rows[:], flat.column(y, "y"), flat.column(weight, "sample_weight")
             yield X, y, weight, context
 
-    def _context(self, reader: Reader, context: Any, first_row: int) -> tuple[Reader, np.ndarray | None]:
+    def _context(
+        self, reader: Reader, context: Any, weight: Any, first_row: int
+    ) -> tuple[Reader, np.ndarray | None]:
         columns = reader.context
         if (context is None) != (columns is None) and (first_row or context is None):
             raise InputError(
@@ -254,7 +250,7 @@ class BlockLogits(_Parts):
             )
         if context is None:
             return reader, None
-        columns = (columns or ContextReader.of(context)).having_seen(context)
+        columns = (columns or ContextReader.of(context)).having_seen(context, weight)
         return replace(reader, context=columns), columns.codes(context)
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
@@ -264,40 +260,35 @@ class BlockLogits(_Parts):
         )
 
 
-def plain_blocks(blocks: Any, layout: Layout = ROWS) -> Iterator[Any]:
-    """The values of blocks, whatever the form they come in."""
-    if _is_file(blocks) and layout.is_plain(blocks):
-        return (_read(blocks, rows) for rows in _reads(blocks))
-    if _is_file(blocks) and layout.flat(blocks).axis > 0:
-        size = max(1, _READ * blocks.shape[0] // blocks.size)
-        return (_read(blocks, rows) for rows in row_slices(blocks, size))
-    if hasattr(blocks, "shape"):
+def values_and_context(blocks: Any, with_context: bool, layout: Layout = ROWS) -> Iterator[tuple[Any, Any]]:
+    """The values of blocks, whatever the form they come in, and their context, the table (n, C) that comes after them."""
+    if _is_file(blocks) and not with_context:
+        if layout.is_plain(blocks):
+            return ((_read(blocks, rows), None) for rows in _reads(blocks))
+        if layout.flat(blocks).axis > 0:
+            size = max(1, _READ * blocks.shape[0] // blocks.size)
+            return ((_read(blocks, rows), None) for rows in row_slices(blocks, size))
+    one_array = hasattr(blocks, "shape")
+    if one_array or not (callable(blocks) or isinstance(blocks, Iterable)):
+        what = "tuples (X, context)" if with_context else "arrays (n_i, m)"
+        instead = "one array: use predict_proba" if one_array else _describe(blocks)
         raise InputError(
-            "blocks must be an iterable of arrays (n_i, m), but is one array. Use predict_proba for it."
-        )
-    if not callable(blocks) and not isinstance(blocks, Iterable):
-        raise InputError(
-            f"blocks must be an iterable of arrays or a function that returns one, but is {_describe(blocks)}."
+            f"blocks must be an iterable of {what} or a function that returns one, but is {instead}."
         )
     source = blocks() if callable(blocks) else blocks
-    return (block[0] if _is_block(block) else block for block in source)
+    if not with_context:
+        return ((block[0] if _is_block(block) else block, None) for block in source)
+    return (_with_context(number, block) for number, block in enumerate(source))
 
 
-def context_blocks(blocks: Any) -> Iterator[tuple[Any, Any]]:
-    """The values of blocks with their context, the table (n, C) that comes after the logits."""
-    if not callable(blocks) and (hasattr(blocks, "shape") or not isinstance(blocks, Iterable)):
+def _with_context(number: int, block: Any) -> tuple[Any, Any]:
+    context = find_context(block[1:]) if _is_block(block) else None
+    if context is None:
         raise InputError(
-            "blocks must be an iterable of tuples that begin with logits and hold a table of context: the calibrator was fitted "
-            "with one."
+            f"blocks: block {number} has no context, and the calibrator was fitted with one. Give tuples (X, context), with "
+            "one row of context for each row of X."
         )
-    for number, block in enumerate(blocks() if callable(blocks) else blocks):
-        context = find_context(block[1:]) if _is_block(block) else None
-        if context is None:
-            raise InputError(
-                f"blocks: block {number} has no context, and the calibrator was fitted with one. Give tuples (X, context), with "
-                "one row of context for each row of X."
-            )
-        yield block[0], context
+    return block[0], context
 
 
 def is_empty(block: Any) -> bool:
@@ -342,9 +333,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise InputError("out is read-only.")
     if library_of(out) in ("jax", "jaxlib"):
-        raise InputError(
-            "out is an array of jax, which cannot be written to. Leave it out, and take what is returned."
-        )
+        raise InputError("out is an array of jax, which cannot be written to. Leave it out.")
     return getattr(out, "dtype", dtype)
 
 

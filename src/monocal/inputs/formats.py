@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -30,7 +29,7 @@ class Format(NamedTuple):
     without the axis of the classes."""
 
     array: Callable[[Any], Any]
-    back: Callable[[Any, Any, int], Any]
+    back: Callable[[Any, Any, int], Any] = lambda values, x, axis: values
 
 
 def format_of(x: Any) -> Format:
@@ -50,10 +49,6 @@ def as_array(x: Any) -> Any:
     return x if type(x) is np.ndarray else format_of(x).array(x)
 
 
-def _as_it_is(values: Any, x: Any, axis: int) -> Any:
-    return values
-
-
 # Names of columns.
 
 
@@ -64,8 +59,8 @@ def column_names(frame: Any) -> list[Any]:
 
 def class_names(x: Any, axis: int = -1) -> tuple[str, ...] | None:
     """What a frame or a labelled array calls the classes, as text; None where it has no names."""
-    if _is_labelled(x):
-        dim = x.dims[axis] if -x.ndim <= axis < x.ndim else None
+    dim = class_dim(x, axis)
+    if dim is not None:
         return tuple(map(_text, x.coords[dim].values.tolist())) if dim in x.coords else None
     if not hasattr(x, "columns") or len(column_names(x)) < 2:  # one column is a score, or holds lists
         return None
@@ -79,17 +74,20 @@ def _text(name: Any) -> str:
     return str(int(number)) if whole else str(name)
 
 
-def named_columns(x: Any) -> Any:
-    """A frame for scikit-learn to read the names of classes from; None where there are no columns with names.
+def named_columns(x: Any, axis: int = -1) -> Any:
+    """A frame for scikit-learn to read the names of classes from; None where they have none.
 
     Whole numbers that say more than the places of the columns are texts, for scikit-learn reads no names that are numbers.
     """
+    dim = class_dim(x, axis)
+    if dim is not None:
+        names = list(map(str, x.coords[dim].values.tolist())) if dim in x.coords else []
+        return sys.modules["pandas"].DataFrame(columns=names) if 0 < len(set(names)) == len(names) else None
     if not hasattr(x, "columns"):
         return None
     names = column_names(x)
-    if library_of(x) == "duckdb" or not (
-        all(isinstance(name, str) for name in names) or names == list(range(len(names)))
-    ):
+    plain = all(isinstance(name, str) for name in names) or names == [*range(len(names))]
+    if library_of(x) == "duckdb" or not plain:
         return sys.modules["pandas"].DataFrame(columns=list(map(_text, names)))
     x = getattr(x, "_meta", x)  # a frame of Dask without its rows
     return sys.modules["pyarrow"].Table.from_batches([x]) if type(x).__name__ == "RecordBatch" else x
@@ -130,15 +128,13 @@ def _frame_array(x: Any) -> Any:
     lists = _lists_in(frame)
     if lists is not None:
         return stacked(lists.to_numpy())
-    if not hasattr(frame, "columns"):
-        return frame.to_numpy()
-    nested = next((str(column.name) for column in frame.iter_columns() if _holds_lists(column)), None)
-    if nested is not None:
+    nested = [c.name for c in frame.iter_columns() if _holds_lists(c)] if hasattr(frame, "columns") else []
+    if nested:
         raise InputError(
-            f"X: the column {nested!r} holds lists, expected one number per row and one column per class. Pass "
-            f"np.stack(X[{nested!r}])."
+            f"X: the column {nested[0]!r} holds lists, expected one number per row. Pass np.stack(X[{nested[0]!r}])."
         )
-    return np.asarray(x) if library_of(x) == "pandas" else frame.to_numpy()
+    is_frame = hasattr(frame, "columns")
+    return np.asarray(x) if is_frame and library_of(x) == "pandas" else frame.to_numpy()
 
 
 def stacked(entries: Any) -> np.ndarray:
@@ -146,13 +142,11 @@ def stacked(entries: Any) -> np.ndarray:
     if isinstance(entries, np.ndarray) and entries.ndim == 2:
         return entries
     rows = [np.asarray(entry) for entry in entries]
-    shapes = {row.shape for row in rows}
-    if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
-        first = next((i for i, row in enumerate(rows) if row.shape != rows[0].shape or row.ndim != 1), 0)
-        raise InputError(
-            f"X: row {first} of the column of lists has shape {rows[first].shape}, expected lists of numbers of one length, one "
-            "number a class."
-        )
+    for i, row in enumerate(rows):
+        if row.ndim != 1 or row.shape != rows[0].shape:
+            raise InputError(
+                f"X: row {i} of the column of lists has shape {row.shape}, expected lists of numbers of one length."
+            )
     return np.stack(rows) if rows else np.zeros((0, 0))
 
 
@@ -165,7 +159,7 @@ def _pandas_back(values: np.ndarray, x: Any, axis: int) -> Any:
         return pandas.DataFrame(values, index=x.index, columns=x.columns)
     rows = list(values) if isinstance(lists[0], np.ndarray) else values.tolist()
     series = pandas.Series(rows, index=x.index, name=lists.name)
-    return series if values.ndim == 2 and type(x).__name__ == "Series" else series.to_frame()
+    return series if type(x).__name__ == "Series" else series.to_frame()
 
 
 def _frame_back(values: np.ndarray, x: Any, axis: int) -> Any:
@@ -180,8 +174,8 @@ def _frame_back(values: np.ndarray, x: Any, axis: int) -> Any:
         result: Any = nw.from_numpy(values, schema=frame.columns, backend=library)
     else:
         number = nw.Float32() if values.dtype == np.float32 else nw.Float64()
-        array = str(lists.dtype).startswith("Array")
-        dtype: Any = nw.Array(number, shape=values.shape[1]) if array else nw.List(number)
+        fixed = str(lists.dtype).startswith("Array")
+        dtype: Any = nw.Array(number, shape=values.shape[1]) if fixed else nw.List(number)
         result = nw.new_series(lists.name, values.tolist(), dtype, backend=library)
         result = result.to_frame() if hasattr(frame, "columns") else result
     native = result.to_native()
@@ -190,22 +184,13 @@ def _frame_back(values: np.ndarray, x: Any, axis: int) -> Any:
     return native.combine_chunks() if lists is not None else native.combine_chunks().to_batches()[0]
 
 
-# Frames whose rows are not there.
-_ELSEWHERE = {
-    ("polars", "LazyFrame"): "a polars LazyFrame, whose rows are not there yet. Pass X.collect().",
-    (
-        "pyspark",
-        "",
-    ): "a Spark DataFrame, whose rows are in another process. Pass X.toPandas(), or a function that returns an iterator of "
-    "blocks (X, y), one for each partition.",
-}
-
-
 def _refusal(what: str) -> Format:
+    """A frame whose rows are not there."""
+
     def refuse(x: Any) -> NoReturn:
         raise InputError(f"X is {what}")
 
-    return Format(refuse, _as_it_is)
+    return Format(refuse)
 
 
 def _duckdb_array(x: Any) -> Any:
@@ -235,38 +220,20 @@ def _dataset_array(x: Any) -> Any:
 
 
 def _xarray_back(values: Any, x: Any, axis: int) -> Any:
-    if values.ndim == x.ndim:
-        return x.copy(data=values)
-    return x.isel({x.dims[axis]: 0}, drop=True).copy(data=values)
+    like = x if values.ndim == x.ndim else x.isel({x.dims[axis]: 0}, drop=True)
+    return like.copy(data=values)
 
 
-@dataclass(frozen=True)
-class ClassDim:
-    """What a labelled array calls its classes: the name of the dimension, if it is no number of xarray's such as ``dim_1``; and
-    an empty frame whose columns are its coordinates, for scikit-learn to compare, if there are some."""
-
-    name: str | None
-    classes: Any
-
-    @classmethod
-    def of(cls, x: Any, axis: int) -> ClassDim | None:
-        """The dimension of the classes; None where ``x`` is no labelled array, or has no such axis."""
-        if not _is_labelled(x) or not -x.ndim <= axis < x.ndim:
-            return None
-        dim = x.dims[axis]
-        names = [str(name) for name in x.coords[dim].values.tolist()] if dim in x.coords else []
-        distinct = bool(names) and len(set(names)) == len(names)
-        return cls(_own_name(dim), sys.modules["pandas"].DataFrame(columns=names) if distinct else None)
+def class_dim(x: Any, axis: int) -> Any:
+    """The dimension of the classes of a labelled array; None where ``x`` is none, or has no such axis."""
+    labelled = library_of(x) == "xarray" and hasattr(x, "dims") and -x.ndim <= axis < x.ndim
+    return x.dims[axis] if labelled else None
 
 
-def _is_labelled(x: Any) -> bool:
-    return library_of(x) == "xarray" and hasattr(x, "dims")
-
-
-def _own_name(dim: Any) -> str | None:
-    """The name that the caller gave a dimension; None for those that xarray makes up."""
+def own_name(dim: Any) -> str | None:
+    """The name that the caller gave a dimension; None for those that xarray makes up, such as ``dim_1``."""
     name = str(dim)
-    return None if name.startswith("dim_") and name[4:].isdecimal() else name
+    return None if dim is None or (name.startswith("dim_") and name[4:].isdecimal()) else name
 
 
 def in_dims_of(x: Any, values: Any, axis: int, name: str, of: str = "X") -> Any:
@@ -274,12 +241,12 @@ def in_dims_of(x: Any, values: Any, axis: int, name: str, of: str = "X") -> Any:
 
     Where the two share a name, and it is in another place, places cannot be matched by their order.
     """
-    if not (_is_labelled(x) and _is_labelled(values) and -x.ndim <= axis < x.ndim):
+    if class_dim(x, axis) is None or not hasattr(values, "dims"):
         return values
     lead = [dim for i, dim in enumerate(x.dims) if i != axis % x.ndim]
     if set(values.dims) == set(lead):
         return values.transpose(*lead)
-    shared = [dim for dim in values.dims if _own_name(dim) is not None and dim in x.dims]
+    shared = [dim for dim in values.dims if own_name(dim) is not None and dim in x.dims]
     if any(dim not in lead or lead.index(dim) != values.dims.index(dim) for dim in shared):
         raise InputError(
             f"{name} has the dimensions {values.dims} and {of} has {x.dims}, of which {x.dims[axis]!r} is that of the classes: "
@@ -311,17 +278,25 @@ def _cupy_back(values: np.ndarray, x: Any, axis: int) -> Any:
         return sys.modules["cupy"].asarray(values)
 
 
-PLAIN = Format(lambda x: x, _as_it_is)
+PLAIN = Format(lambda x: x)
 _FRAME, _PANDAS = Format(_frame_array, _frame_back), Format(_frame_array, _pandas_back)
+_JAX = Format(_jax_array, _jax_back)
 # Library and type; "": all its types.
 FORMATS = {
-    **dict.fromkeys((("pandas", "DataFrame"), ("pandas", "Series")), _PANDAS),
-    **dict.fromkeys((("polars", "DataFrame"), ("polars", "Series")), _FRAME),
-    **{name: _refusal(what) for name, what in _ELSEWHERE.items()},
+    ("pandas", "DataFrame"): _PANDAS,
+    ("pandas", "Series"): _PANDAS,
+    ("polars", "DataFrame"): _FRAME,
+    ("polars", "Series"): _FRAME,
+    ("polars", "LazyFrame"): _refusal("a polars LazyFrame, whose rows are not there yet. Pass X.collect()."),
+    ("pyspark", ""): _refusal(
+        "a Spark DataFrame, whose rows are in another process. Pass X.toPandas(), or a function that returns an iterator of "
+        "blocks (X, y), one for each partition."
+    ),
     ("pyarrow", ""): _FRAME,
     ("duckdb", "DuckDBPyRelation"): Format(_duckdb_array, _duckdb_back),
-    ("datasets", "Column"): Format(_dataset_array, _as_it_is),  # such a column cannot be made
+    ("datasets", "Column"): Format(_dataset_array),  # such a column cannot be made
     ("xarray", "DataArray"): Format(lambda x: x.data, _xarray_back),
-    **dict.fromkeys((("jax", ""), ("jaxlib", "")), Format(_jax_array, _jax_back)),
+    ("jax", ""): _JAX,
+    ("jaxlib", ""): _JAX,
     ("cupy", "ndarray"): Format(lambda x: x.get(), _cupy_back),
 }

@@ -4,7 +4,7 @@
     y (N, H, W), ignore_index=-100    ->   labels (N H W,), of which those equal to -100 do not count
 
 Rows are in the order of the axes that are not the classes'; row ``r`` is the pixel or token ``np.unravel_index(r, y.shape)``.
-No array is copied as a whole: rows are a view where numpy and torch have one, and are else gathered when some are asked for.
+No array is copied as a whole: rows are a view where numpy and torch have one, and are else gathered, an image at a time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ import numpy as np
 from ..arrays import array_namespace, is_dask, is_torch, to_numpy
 from ..errors import InputError, option
 from .formats import as_array
-
-Box = tuple[slice, ...]
 
 
 @dataclass(frozen=True)
@@ -39,12 +37,12 @@ class Layout:
     ignore_index: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("class_axis", self.class_axis), ("ignore_index", self.ignore_index)):
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not whole and not (name == "ignore_index" and value is None):
-                raise InputError(
-                    f"{option(name)} must be a whole number{' or None' * (name == 'ignore_index')}, but is {value!r}."
-                )
+        if not _is_whole(self.class_axis):
+            raise InputError(f"{option('class_axis')} must be a whole number, but is {self.class_axis!r}.")
+        if self.ignore_index is not None and not _is_whole(self.ignore_index):
+            raise InputError(
+                f"{option('ignore_index')} must be a whole number or None, but is {self.ignore_index!r}."
+            )
 
     def flat(self, array: Any, name: str = "X") -> Flat:
         """An array of two axes or more as rows."""
@@ -67,6 +65,10 @@ class Layout:
         """Whether an array, or what becomes one, is rows of classes already."""
         ndim = getattr(array, "ndim", 2)
         return (ndim < 2 and self.class_axis == -1) or (ndim == 2 and self.class_axis in (-1, 1))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 ROWS = Layout()  # one row per sample, one column per class, and all labels count
@@ -93,8 +95,7 @@ class Flat:
     @property
     def lead(self) -> tuple[int, ...]:
         """The shape without the classes: that of labels and weights."""
-        shape = tuple(self.array.shape)
-        return shape[: self.axis] + shape[self.axis + 1 :]
+        return _without(tuple(self.array.shape), self.axis)
 
     def column(self, values: Any, name: str, of: str = "X") -> Any:
         """Labels or weights, one for each row, as (n,); None and single numbers stay."""
@@ -102,11 +103,10 @@ class Flat:
             return values
         values = as_array(values)
         values = values if hasattr(values, "shape") else np.asarray(values)
-        shape = tuple(values.shape)
+        shape, whole = tuple(values.shape), tuple(self.array.shape)
         if shape == self.lead:
             return _rows(values, None)
-        whole = tuple(self.array.shape)
-        fitting = [axis for axis in range(len(whole)) if whole[:axis] + whole[axis + 1 :] == shape]
+        fitting = [axis for axis in range(len(whole)) if _without(whole, axis) == shape]
         advice = f"Where labels have one axis, {of} must be two-dimensional."
         if fitting:
             advice = f"This shape fits {option('class_axis', fitting[0])}."
@@ -116,24 +116,21 @@ class Flat:
         )
 
     def context(self, context: Any) -> Any:
-        """What is known of the rows: columns by name, or an array with one value, or one row of values, for each place.
+        """Columns by name, or an array with one value, or one row of values, for each place.
 
         A column may have fewer axes than there are places: one value for each image counts for all its pixels. An array that
         could be one such column or a table of several is refused.
         """
-        if len(self.lead) == 1:
+        if len(self.lead) == 1 or hasattr(context, "columns"):  # a frame has rows already
             return context
         if isinstance(context, Mapping):
             return {name: self._spread(np.asarray(values)) for name, values in context.items()}
-        if hasattr(context, "columns"):
-            return context  # a frame has rows already
         values = np.asarray(context)
         shape, lead = values.shape, self.lead
         if 2 <= values.ndim < len(lead) and shape == lead[: values.ndim] and shape[-1] > 1:
             raise InputError(
-                f"context has shape {shape}, and there are places of shape {lead}: is it one value for each entry of the first "
-                f"{values.ndim} axes, or {shape[-1]} columns? Give a dict of columns, or one value for each place "
-                f"(shape {lead})."
+                f"context has shape {shape}, and there are places of shape {lead}: it may be {shape[-1]} columns, or one. Give a "
+                "dict of columns, or one value for each place."
             )
         return self._spread(values)
 
@@ -152,7 +149,9 @@ class Flat:
         return np.broadcast_to(wide, (*lead, *own)).reshape((-1, *own))
 
     def back(self, values: Any) -> Any:
-        """What was found for all rows, (n, m) or (n,), in the shape of the array."""
+        """The result for all rows, (n, m) or (n,), in the shape of the array."""
+        if isinstance(values, GatheredRows):
+            return values.array
         if values.ndim == 1:
             return values.reshape(self.lead)
         m = values.shape[1]
@@ -162,19 +161,22 @@ class Flat:
 class GatheredRows:
     """Rows (n, m) of an array whose classes are not its last axis, or entries (n,) of one without classes.
 
-    It can be cut and assigned to in slices of rows, as an array can, and holds nothing itself.
+    It is cut and assigned to in slices of rows, as an array is, and holds nothing itself. A slice reads whole entries of the
+    first axis that has several, so slices are best cut at these (`chunks`).
     """
 
     def __init__(self, array: Any, axis: int | None):
         self.array, self.axis = array, axis
         shape = tuple(array.shape)
-        self.lead = shape if axis is None else shape[:axis] + shape[axis + 1 :]
-        n = math.prod(self.lead)
+        lead = shape if axis is None else _without(shape, axis)
+        n = math.prod(lead)
         self.shape: tuple[int, ...] = (n,) if axis is None else (n, shape[axis])
-        self.ndim, self.dtype = len(self.shape), array.dtype
-        self.size = math.prod(shape)
-        chunks = getattr(array, "chunks", None)  # rows of a chunk of a chunked array, along its first axis
-        self.chunks = (int(chunks[0]) * math.prod(self.lead[1:]),) if chunks and axis != 0 else None
+        self.ndim, self.dtype, self.size = len(self.shape), array.dtype, math.prod(shape)
+        cut = next((i for i, side in enumerate(lead) if side > 1), 0)
+        self._cut = cut + (axis is not None and axis <= cut)  # among the axes of the array
+        chunks = getattr(array, "chunks", None)  # of an array that lies in chunks
+        self._each = math.prod(lead[cut + 1 :])  # rows of an entry
+        self.chunks = (max(1, self._each) * (int(chunks[self._cut]) if chunks else 1),)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -183,76 +185,60 @@ class GatheredRows:
         return np.asarray(to_numpy(self[:]), dtype=dtype)
 
     def __getitem__(self, rows: slice) -> Any:
-        start, stop = self._span(rows)
-        parts = [self._part(box) for box in boxes(self.lead, start, stop)]
-        return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(parts)
+        box, inside, _ = self._box(rows)
+        return self._rows(box)[inside]
 
     def __setitem__(self, rows: slice, values: Any) -> None:
-        start, stop = self._span(rows)
-        done = 0
-        for box in boxes(self.lead, start, stop):
-            size = tuple(side.stop - side.start for side in box)
-            part = values[done : done + math.prod(size)]
-            done += math.prod(size)
-            if self.axis is None:
-                self.array[box] = part.reshape(size)
-            else:
-                whole = part.reshape((*size, self.shape[1]))
-                self.array[self._index(box)] = array_namespace(whole).moveaxis(whole, -1, self.axis)
+        box, inside, shape = self._box(rows)
+        if inside != slice(0, math.prod(shape)):
+            whole = self._rows(box)
+            whole[inside] = values
+            values = whole
+        moved = values.reshape((*shape, *self.shape[1:]))
+        if self.axis is not None:
+            moved = array_namespace(moved).moveaxis(moved, -1, self.axis)
+        self.array[box] = moved
 
-    def _span(self, rows: slice) -> tuple[int, int]:
+    def _box(self, rows: slice) -> tuple[tuple[slice, ...], slice, tuple[int, ...]]:
+        """Where the array holds these rows, whole entries; which of its rows they are; and its shape without classes."""
         start, stop, step = rows.indices(len(self))
         if step != 1:
             raise InputError(f"GatheredRows are cut in slices of neighbouring rows, but the step is {step}.")
-        return start, max(start, stop)
+        each = max(1, self._each)
+        first, last = start // each, -(-max(start, stop) // each)
+        box = (*(slice(None),) * self._cut, slice(first, last))
+        shape = tuple(self.array.shape)
+        shape = (*shape[: self._cut], last - first, *shape[self._cut + 1 :])
+        lead = shape if self.axis is None else _without(shape, self.axis)
+        return box, slice(start - first * each, max(start, stop) - first * each), lead
 
-    def _part(self, box: Box) -> Any:
-        part = self.array[self._index(box)]
-        if not is_torch(part):
-            part = np.asarray(part)
-        if self.axis is None:
-            return part.reshape(-1)
-        rows: Any = array_namespace(part).moveaxis(part, self.axis, -1)
-        return rows.reshape((-1, self.shape[1]))
-
-    def _index(self, box: Box) -> Box:
-        return box if self.axis is None else (*box[: self.axis], slice(None), *box[self.axis :])
+    def _rows(self, box: tuple[slice, ...]) -> Any:
+        part = self.array[box]
+        part = part if is_torch(part) else np.asarray(part)
+        if self.axis is not None:
+            part = array_namespace(part).moveaxis(part, self.axis, -1)
+        return part.reshape((math.prod(part.shape[: part.ndim - self.ndim + 1]), *self.shape[1:]))
 
 
-def boxes(lead: tuple[int, ...], start: int, stop: int) -> list[Box]:
-    """The rows ``start:stop`` as boxes of an array of shape ``lead``, in order: two for an axis at the most."""
-    if len(lead) == 1:
-        return [(slice(start, stop),)]
-    inner = math.prod(lead[1:])
-    if start == stop or not inner:
-        return [tuple(slice(0, 0) for _ in lead)]
-    first, last = start // inner, (stop - 1) // inner
-    if first == last and stop - start < inner:
-        parts = boxes(lead[1:], start - first * inner, stop - first * inner)
-        return [(slice(first, first + 1), *part) for part in parts]
-    begin, end = -(-start // inner), stop // inner
-    parts = boxes(lead, start, begin * inner) if start < begin * inner else []
-    if begin < end:
-        parts.append((slice(begin, end), *(slice(0, side) for side in lead[1:])))
-    return parts + (boxes(lead, end * inner, stop) if end * inner < stop else [])
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :]
 
 
 def _rows(array: Any, axis: int | None) -> Any:
     """Rows of an array, the classes in ``axis``; None: entries of one without classes."""
-    shape = tuple(array.shape)
     if is_dask(array):
         return _dask_rows(array, axis)
+    shape, n_own = tuple(array.shape), 0 if axis is None else 1
     last = axis is None or axis == len(shape) - 1
-    n_own = 0 if axis is None else 1
     if last and len(shape) == 1 + n_own:
         return array
-    shape_of_rows = (math.prod(shape[: len(shape) - n_own]), *shape[len(shape) - n_own :])
-    contiguous = (
-        array.is_contiguous()
-        if is_torch(array)
-        else isinstance(array, np.ndarray) and array.flags.c_contiguous
-    )
-    return array.reshape(shape_of_rows) if last and contiguous else GatheredRows(array, axis)
+    if is_torch(array):
+        contiguous = array.is_contiguous()
+    else:
+        contiguous = isinstance(array, np.ndarray) and array.flags.c_contiguous
+    if not (last and contiguous):
+        return GatheredRows(array, axis)
+    return array.reshape((math.prod(shape[: len(shape) - n_own]), *shape[len(shape) - n_own :]))
 
 
 def _dask_rows(array: Any, axis: int | None) -> Any:

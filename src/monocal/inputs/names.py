@@ -46,6 +46,9 @@ _AROUND_A_CLASS = {
     *(word for words in (*VALUE_WORDS.values(), *PARTS.values()) for word in words),
     *("class", "p", "pr", "y", "pred", "predicted", "score", "output", "value", "log"),
 }
+_WORD = re.compile(r"[^\W\d_]+|\d+")
+# The place of a label that names no column.
+_NONE = np.iinfo(np.int64).min
 
 
 def classes_of(columns: Sequence[str]) -> tuple[str, ...]:
@@ -55,9 +58,9 @@ def classes_of(columns: Sequence[str]) -> tuple[str, ...]:
     ``new_york, new_jersey`` stay as they are.
     """
     words = [[(m.start(), m.end(), m[0].lower()) for m in _WORD.finditer(name)] for name in columns]
-    room = min((len(parts) for parts in words), default=0) - 1  # a word is left for the class
-    front = _known(words, range(max(0, room)))
-    back = _known(words, range(-1, -1 - max(0, room - front), -1))
+    most = max(0, min((len(parts) for parts in words), default=0) - 1)  # a word is left for the class
+    front = _count_around(words, range(most))
+    back = _count_around(words, range(-1, front - most - 1, -1))
     short = [
         name[parts[front][0] if front else 0 : parts[-1 - back][1] if back else len(name)].strip(" ()[]")
         for name, parts in zip(columns, words, strict=True)
@@ -65,10 +68,7 @@ def classes_of(columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(short) if all(short) and len(set(short)) == len(short) else tuple(columns)
 
 
-_WORD = re.compile(r"[^\W\d_]+|\d+")
-
-
-def _known(words: Sequence[Sequence[tuple[int, int, str]]], places: Iterable[int]) -> int:
+def _count_around(words: Sequence[Sequence[tuple[int, int, str]]], places: Iterable[int]) -> int:
     """How many of these places, in all names alike, go up to a word that is no part of a class."""
     end = 0
     for count, place in enumerate(places, 1):
@@ -99,8 +99,8 @@ def listing(names: Iterable[object], limit: int = 8) -> str:
 
 def by_column(y: Any, X: Any, class_axis: int = -1, ignore_index: int | None = None, name: str = "y") -> Any:
     """Labels that name the columns of a frame (the coordinates of a labelled array) as class numbers; any others as they are."""
-    names = class_names(X, class_axis)
-    if names is None or y is None:
+    names = None if y is None else class_names(X, class_axis)
+    if names is None:
         return y
     classes = classes_of(names)
     columns = numbered_columns(classes)
@@ -112,15 +112,15 @@ def by_column(y: Any, X: Any, class_axis: int = -1, ignore_index: int | None = N
             "Put the columns in order, and number classes and columns 0..m-1."
         )
     labels = np.asarray(to_numpy(as_array(y)))
-    if labels.dtype.kind in "OUT" and all(isinstance(word, str) for word in labels.ravel()):
+    if labels.dtype.kind in "OUT" and all(isinstance(word, str) for word in labels.flat):
         numbers = numbers_of(labels.ravel().tolist(), classes)
         if None not in numbers:
             return np.array(numbers, dtype=np.int64).reshape(labels.shape)
-        first = numbers.index(None)
-        word = str(labels.ravel()[first])
+        row = numbers.index(None)
+        word = str(labels.flat[row])
         if not re.fullmatch(r"\s*-?[\d.]+\s*", word):
             raise InputError(
-                f"{name}: label {word!r} in row {first} is none of the columns {listing(names)}. Correct the label, or give a "
+                f"{name}: label {word!r} in row {row} is none of the columns {listing(names)}. Correct the label, or give a "
                 "column for its class."
             )
     if columns is None:
@@ -130,10 +130,10 @@ def by_column(y: Any, X: Any, class_axis: int = -1, ignore_index: int | None = N
             labels = labels.astype(np.float64)
         except (TypeError, ValueError):
             return y  # refused where labels are checked
-    places, row = places_by_column(labels.ravel(), columns, ignore_index)
-    if row is not None:
+    places, wrong = places_by_column(labels.ravel(), columns, ignore_index)
+    if wrong is not None:
         raise InputError(
-            f"{name}: label {labels.ravel()[row]} in row {row} is none of the columns {listing(names)}: labels are the names of "
+            f"{name}: label {labels.flat[wrong]} in row {wrong} is none of the columns {listing(names)}: labels are the names of "
             "the columns where these are whole numbers. Correct the label; or, if labels count the columns from 0, pass an array "
             "without names of columns."
         )
@@ -166,14 +166,10 @@ def places_by_column(
     place = {number: at for number, at in columns.items() if at != ignore_index}
     if ignore_index is not None:
         place[ignore_index] = ignore_index
-    places = np.array([place.get(label, _NONE) for label in distinct.tolist()], dtype=np.int64)[
-        which.reshape(-1)
-    ]
-    strange = places == _NONE
-    return places, int(np.argmax(strange)) if strange.any() else None
-
-
-_NONE = np.iinfo(np.int64).min
+    found = np.array([place.get(label, _NONE) for label in distinct.tolist()], dtype=np.int64)
+    places = found[which.reshape(-1)]
+    wrong = np.flatnonzero(places == _NONE)
+    return places, int(wrong[0]) if len(wrong) else None
 
 
 def places_among(labels: np.ndarray, classes: Any) -> np.ndarray:

@@ -1,17 +1,23 @@
-"""The reader: checks rows of logits or probabilities, whatever they come in, and turns them into logits.
+"""Rows of a fit: checked, as logits, in memory or wherever they are.
+
+    reader, checked = Reader("probabilities").checked(X, y, weight)         rows in memory
+    source = open_source(rows, y, weight, context, reader)                  rows wherever they are (`inputs.batch`)
+    source.prepare(top_k=...)   -> Rows for the solver                      source.hold(f)  -> blocks of f(checked)
 
     logits = log p,     a probability of zero counts as half the smallest positive one
 
-All rows pass through here once, in memory or block by block, in fitting and in predicting.
+All rows pass through a `Reader` once, in memory or block by block, in fitting and in predicting. Sources differ only in how a
+block is obtained: `ArraySource` here, files and blocks (`files`), Dask (`dask`), a server's largest logits (`llm.top_k_rows`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -26,7 +32,7 @@ from ..arrays import (
     to_numpy,
 )
 from ..core.engine import Block
-from ..core.rows import Blocks, MemoryBlocks, Rows
+from ..core.rows import Blocks, MemoryBlocks, Rows, choose_rows
 from ..engines import engine_for
 from ..errors import InputError
 from ..parallel import block_rows, map_in_order, parallel_map, row_slices
@@ -40,9 +46,12 @@ from .validation import (
     check_probabilities,
     check_some_weight,
     check_weights,
+    effective_rows,
     ignored_rows,
     read_matrix,
 )
+
+T = TypeVar("T")
 
 # Rows of probabilities that sum to one but for more than this were rounded to a few decimals.
 _ROUNDED = 1e-3
@@ -50,7 +59,7 @@ _ROUNDED = 1e-3
 
 @dataclass(frozen=True)
 class Checked:
-    """Checked rows with their labels, and weights where some were given."""
+    """Checked rows with their labels, and weights where there are some."""
 
     logits: Array  # (n, m)
     labels: Array  # (n,)
@@ -59,9 +68,8 @@ class Checked:
 
     def __getitem__(self, index: Any) -> Checked:
         weight = None if self.weight is None else self.weight[index]
-        context = (
-            None if self.context is None else self.context[to_numpy(index) if is_torch(index) else index]
-        )
+        here = to_numpy(index) if is_torch(index) else index
+        context = None if self.context is None else self.context[here]
         return Checked(self.logits[index], self.labels[index], weight, context)
 
     def __len__(self) -> int:
@@ -106,9 +114,8 @@ class Reader:
 
     def values(self, X: Any, first_row: int = 0) -> CheckedMatrix:
         """Checked values in the caller's library. Rows may be a part of more that begins at ``first_row``."""
-        if self.input == "probabilities":
-            return check_probabilities(X, first_row=first_row)
-        return check_logits(X, first_row=first_row)
+        check = check_probabilities if self.input == "probabilities" else check_logits
+        return check(X, first_row=first_row)
 
     def checked(
         self,
@@ -128,41 +135,32 @@ class Reader:
         """
         begin, reader = first_row or 0, self
         matrix = read_matrix(X)
-        if self.layout.ignore_index is not None:
-            n = matrix.values.shape[0]
-            y, sample_weight, ignored = ignored_rows(y, sample_weight, n, self.layout.ignore_index)
-            matrix = matrix if ignored is None else self.without(matrix, ignored)
-        matrix = self.values(matrix, begin)
+        n = matrix.values.shape[0]
+        y, sample_weight, ignored = ignored_rows(y, sample_weight, n, self.layout.ignore_index)
+        matrix = self.values(matrix if ignored is None else self._without(matrix, ignored), begin)
         logits = values = matrix.values
         labels = check_labels(y, values, first_row=begin)
-        weight: Array | None = None
-        if sample_weight is not None:
-            weight = check_weights(sample_weight, values, first_row=begin)
-            if first_row is None and weight is not None:
-                check_some_weight(bool(array_namespace(weight).any(weight > 0)), self.layout.ignore_index)
+        weight = check_weights(sample_weight, values, first_row=begin)
+        if weight is not None and first_row is None:
+            check_some_weight(bool(array_namespace(weight).any(weight > 0)), self.layout.ignore_index)
         if self.input == "probabilities":
-            reader = self.having_seen(values) if learning else self
+            if learning:
+                _, total, least = _row_terms(values)
+                smallest = float(array_namespace(least).min(least / total))
+                reader = replace(self, smallest=min(smallest, self.smallest))
             logits = reader.logits(values)
         if learning and not matrix.finite:
             check_label_available(logits, labels, weight, first_row=begin)
-        if context is not None:
-            check_context_rows(context, len(values), begin)
+        check_context_rows(context, n, begin)
         return reader, Checked(logits, labels, weight, context)
 
-    def without(self, matrix: CheckedMatrix, ignored: np.ndarray) -> CheckedMatrix:
+    def _without(self, matrix: CheckedMatrix, ignored: np.ndarray) -> CheckedMatrix:
         """The same rows with something harmless where they are ignored: whatever stood there, it is not looked at."""
         values = matrix.values
         xp = array_namespace(values)
         harmless = 1.0 / values.shape[1] if self.input == "probabilities" else 0.0
         fill = xp.asarray(harmless, dtype=values.dtype, **device_of(values))
         return matrix._replace(values=xp.where(on_device_of(ignored, values)[:, None], fill, values))
-
-    def having_seen(self, values: Array) -> Reader:
-        """The reader that knows these rows of probabilities are among those of the calibration set."""
-        xp = array_namespace(values)
-        p = xp.astype(values, xp.float64)
-        least = float(xp.min(_positive(p) / _off_one(p)))
-        return replace(self, smallest=min(least, self.smallest))
 
     def logits(self, values: Array) -> Array:
         """Logarithms of probabilities; logits as they are.
@@ -173,31 +171,24 @@ class Reader:
         if self.input != "probabilities":
             return values
         xp = array_namespace(values)
-        narrow = values.dtype != xp.float64
-        p = xp.astype(values, xp.float64)
-        total = _off_one(p)
-        row_least = xp.min(_positive(p), axis=1, keepdims=True)
-        least = xp.where(row_least > self.smallest * total, self.smallest * total, row_least)
+        p, total, least = _row_terms(values)
+        least = xp.where(least > self.smallest * total, self.smallest * total, least)
         filled = xp.where(p > 0, p, least)
         # Neighbours in a narrower type are so far apart that the double logarithm cannot swap them.
+        narrow = values.dtype != xp.float64
         logs = xp.log(filled) if narrow else xp.asarray(ordered_log(to_numpy(filled)), **device_of(p))
         return xp.where(p > 0, logs, logs - np.log(2.0)) - xp.log(total)
 
 
-def _positive(p: Array) -> Array:
-    """Probabilities, those of zero as infinity."""
-    xp = array_namespace(p)
-    return xp.where(p > 0, p, xp.asarray(np.inf, dtype=p.dtype, **device_of(p)))
-
-
-def _off_one(p: Array) -> Array:
-    """What rows of probabilities sum to, (n, 1), where that is more than rounding errors off one; else 1."""
-    xp = array_namespace(p)
+def _row_terms(values: Array) -> tuple[Array, Array, Array]:
+    """Probabilities in double precision; what rows sum to where that is more than rounding errors off one, else 1, (n, 1); and
+    the smallest positive one of each row, (n, 1)."""
+    xp = array_namespace(values)
+    p = xp.astype(values, xp.float64)
     total = row_sums(p)
-    return xp.where(abs(total - 1.0) > _ROUNDED, total, xp.ones_like(total))
-
-
-T = TypeVar("T")
+    total = xp.where(abs(total - 1.0) > _ROUNDED, total, xp.ones_like(total))
+    positive = xp.where(p > 0, p, xp.asarray(np.inf, dtype=p.dtype, **device_of(p)))
+    return p, total, xp.min(positive, axis=1, keepdims=True)
 
 
 @dataclass(frozen=True)
@@ -215,7 +206,7 @@ class RowMap:
         ``function(X, first_row, dtype)`` gives the result for rows in memory that begin at ``first_row`` of more, as an array of
         type ``dtype`` (None: that of ``X``).
     rank_map : RankMap or None
-        What the calibrator has learnt, where it works by rank.
+        Where the calibrator works by rank.
     adjustment : Adjustment or None
         Its second stage.
     context : ndarray of shape (n, C) or None
@@ -232,50 +223,6 @@ class RowMap:
     context: np.ndarray | None = None
 
 
-class OutOfCore(Protocol):
-    """Rows that are no array in memory."""
-
-    # What to tell a user whose method needs all rows in memory.
-    refusal: str
-    # An empty frame with the names of the columns, where they have names.
-    names: Any
-
-    def open(self, reader: Reader) -> Source:
-        """Checked rows for a fit."""
-
-    def apply(self, row_map: RowMap, out: Any) -> Any:
-        """The result for all rows, written to ``out`` where that is given."""
-
-
-class Source(Protocol):
-    """Checked rows with labels and weights, wherever they live."""
-
-    @property
-    def single_precision(self) -> bool:
-        """Whether the rows are in single precision, or less."""
-
-    @property
-    def reader(self) -> Reader:
-        """The reader, with what it has learnt from the rows."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows that count, and classes."""
-
-    @property
-    def first(self) -> Array:
-        """Logits of some of the rows, the first among them, to judge their unit by."""
-
-    def prepare(self, **how: Any) -> Rows:
-        """Rows for the solver; the keywords are those of `Engine.prepare`."""
-
-    def hold(self, make: Callable[[Checked], Any]) -> Blocks:
-        """Blocks of rows in the caller's own order of classes: ``make(checked)``, which has ``n_rows``.
-
-        They are made once where they can be kept, and in every pass where rows are read again.
-        """
-
-
 def prepared(rows: Checked, **how: Any) -> list[Block]:
     """Blocks of checked rows, by the engine for them; the keywords are those of `Engine.prepare`."""
     engine = engine_for(rows.logits, how.get("dtype"))
@@ -288,13 +235,74 @@ def prepared_block(rows: Checked, **how: Any) -> Block:
     return block
 
 
-class ArraySource:
-    """Checked arrays in memory; implements `Source`."""
+class Source(ABC):
+    """Checked rows with labels and weights, wherever they live.
+
+    Attributes
+    ----------
+    reader : Reader
+        With what it has learnt from the rows.
+    shape : (n, m)
+        Rows that count, and classes.
+    first : array
+        Logits of some of the rows, the first among them, to judge their unit by.
+    single_precision : bool
+        Whether the rows are in single precision, or less.
+    passes : int
+        How often the rows have been read.
+    """
+
+    reader: Reader
+    shape: tuple[int, int]
+    first: Array
+    single_precision: bool
+    passes: int = 1
+
+    @abstractmethod
+    def hold(self, make: Callable[[Checked], Any]) -> Blocks:
+        """Blocks of rows in the caller's own order of classes: ``make(checked)``, which has ``n_rows``.
+
+        They are made once where they can be kept, and in every pass where rows are read again.
+        """
+
+    def prepare(self, **how: Any) -> Rows:
+        """Rows for the solver; the keywords are those of `Engine.prepare`."""
+        blocks = self.hold(partial(prepared_block, **how))
+        if isinstance(blocks, MemoryBlocks):
+            return Rows.of_blocks(blocks.blocks)
+        (n, m), top_k = self.shape, how.get("top_k")
+        r = min(top_k or m, m)
+        single = self.single_precision and how.get("dtype") is None
+        return Rows(blocks, n, m, r, has_tail=r < m, single_precision=single)
+
+    @property
+    def effective_rows(self) -> float:
+        """As many rows of equal weight say as much."""
+        return float(self.shape[0])
+
+
+class OutOfCore(Source):
+    """Rows that are no array in memory. `open` sets what a `Source` has."""
+
+    # What to tell a user whose method needs all rows in memory.
+    refusal: ClassVar[str]
+
+    @abstractmethod
+    def open(self, reader: Reader) -> Source:
+        """Check all rows, for a fit."""
+
+    @abstractmethod
+    def apply(self, row_map: RowMap, out: Any) -> Any:
+        """The result for all rows, written to ``out`` where that is given."""
+
+
+class ArraySource(Source):
+    """Checked arrays in memory."""
 
     def __init__(self, reader: Reader, checked: Checked):
         self.reader, self.checked, self.first = reader, checked, checked.logits
         n, m = checked.logits.shape
-        self.shape: tuple[int, int] = (n, m)
+        self.shape = n, m
         self.single_precision = not str(checked.logits.dtype).endswith("float64")
 
     def hold(self, make: Callable[[Checked], Any]) -> MemoryBlocks:
@@ -304,6 +312,11 @@ class ArraySource:
 
     def prepare(self, **how: Any) -> Rows:
         return Rows.of_blocks(prepared(self.checked, **how))
+
+    @property
+    def effective_rows(self) -> float:
+        weight = self.checked.weight
+        return float(self.shape[0]) if weight is None else effective_rows(to_numpy(weight))
 
 
 def regroup(parts: Iterable[Checked]) -> Iterator[Checked]:
@@ -337,61 +350,26 @@ def _join(parts: list[Checked]) -> Checked:
     return Checked(logits, labels, weight, *context)
 
 
-@dataclass
-class StreamSource:
-    """Checked rows that are read in parts: again and again, or once where what is made of them is kept; implements `Source`."""
-
-    reader: Reader
-    read: Callable[[], Iterator[Checked]]
-    first: np.ndarray  # a few of the logits
-    shape: tuple[int, int]
-    single_precision: bool
-    keeps: bool = False  # whether what is made of the rows fits in memory, as they do
-    passes: int = 1  # how often the rows have been read: checked and counted before
-
-    def rows(self) -> Iterator[Checked]:
-        """All rows, once more."""
-        self.passes += 1
-        return self.read()
-
-    def hold(self, make: Callable[[Checked], Any]) -> Blocks:
-        if self.keeps:
-            return MemoryBlocks(list(map_in_order(make, regroup(self.rows()))))
-        return StreamedBlocks(self.rows, make, self.shape[0])
-
-    def prepare(self, **how: Any) -> Rows:
-        blocks = self.hold(partial(prepared_block, **how))
-        if isinstance(blocks, MemoryBlocks):
-            return Rows.of_blocks(blocks.blocks)
-        return rows_out_of_core(self, blocks, **how)
-
-
-def rows_out_of_core(source: Source, blocks: Blocks, **how: Any) -> Rows:
-    """Blocks that are not in memory as rows for the solver."""
-    (n, m), top_k = source.shape, how.get("top_k")
-    r = min(top_k or m, m)
-    single = source.single_precision and how.get("dtype") is None
-    return Rows(blocks, n, m, r, has_tail=r < m, single_precision=single)
-
-
 @dataclass(frozen=True)
 class StreamedBlocks:
     """Blocks made again in every pass; implements `core.rows.Blocks`."""
 
-    read: Callable[[], Iterator[Checked]]
+    read: Callable[[], Iterable[Checked]]
     make: Callable[[Checked], Any]
     n_read: int  # rows of a pass
     chosen: np.ndarray | None = None  # (n_read,), which of them are in use
 
     def map(self, function: Callable[[Any, int], T]) -> Iterator[T]:
-        before = None if self.chosen is None else np.append(0, np.cumsum(self.chosen))
+        chosen = self.chosen
+        before = None if chosen is None else np.append(0, np.cumsum(chosen)).tolist()
 
         def one(item: tuple[Checked, int]) -> tuple[T] | None:
             part, first = item
-            if self.chosen is None or before is None:
-                return (function(self.make(part), first),)
-            places = np.flatnonzero(self.chosen[first : first + len(part)])
-            return (function(self.make(part)[places], int(before[first])),) if len(places) else None
+            block = self.make(part)
+            if chosen is None or before is None:
+                return (function(block, first),)
+            block = choose_rows(block, first, chosen)
+            return None if block is None else (function(block, before[first]),)
 
         seen = 0
 
@@ -401,9 +379,7 @@ class StreamedBlocks:
                 yield part, seen
                 seen += len(part)
 
-        for result in map_in_order(one, numbered()):
-            if result is not None:
-                yield result[0]
+        yield from (result[0] for result in map_in_order(one, numbered()) if result is not None)
         if seen != self.n_read:
             raise InputError(
                 f"X: one pass over the blocks gave {self.n_read} rows and another gave {seen}. Every pass must give the same "

@@ -13,22 +13,27 @@ import math
 import numbers
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import (
-    Array,
-    array_namespace,
-    compute_dtype,
-    is_torch,
-    on_device_of,
-    on_its_way,
-    to_numpy,
-)
+from ..arrays import Array, array_namespace, compute_dtype, is_torch, on_device_of, on_its_way, to_numpy
 from ..errors import InputError, InputTypeError, option, warn
 from ..parallel import available_threads, parallel_sum, row_slices
 from .formats import as_array, class_names, library_of
+
+NO_LABELS = "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
+# Number of columns that stands for "not known": every class id is accepted.
+ANY_CLASS = 2**31
+# Machine epsilon of the types that are taken as they are.
+_EPS = {np.dtype(t): float(np.finfo(t).eps) for t in (np.float16, np.float32, np.float64)}
+_TORCH_NUMBERS = re.compile(r"torch\.(bfloat16|float(16|32|64)|u?int(8|16|32|64)|bool)")
+# Numbers that Python adds up before an array operation has begun; and those that one thread adds up before others wake.
+_FEW_NUMBERS, _WORTH_SHARING = 64, 2**20
+# Decimals that probabilities are rounded to, and how far from one their rows may sum at the most.
+_DECIMALS, _MOST_OFF = (2, 3, 4), 0.5
+# Rows that are looked at to see whether logits are probabilities; scores that may all lie between 0 and 1 by chance.
+_LOOKED_AT, _FEW_SCORES = 1000, 10
 
 
 class CheckedMatrix(NamedTuple):
@@ -44,33 +49,25 @@ def read_matrix(x: Any, name: str = "X") -> CheckedMatrix:
     """A two-dimensional floating-point array (n, m) from whatever the caller has; what was read already stays as it is."""
     if isinstance(x, CheckedMatrix):
         return x
-    if (
-        type(x) is np.ndarray and x.ndim == 2 and x.size and x.dtype in _EPS
-    ):  # the short way, for many small calls
+    if type(x) is np.ndarray and x.ndim == 2 and x.size and x.dtype in _EPS:  # the short way, for small calls
         return CheckedMatrix(x, _EPS[x.dtype], x.dtype)
     values, eps = read_floats(x, name)
-    if values.ndim != 2:
+    shape = tuple(values.shape)
+    if len(shape) != 2:
         scores = (
-            " One score for each row is calibrated by BinaryMCCT." if values.ndim == 1 and len(values) else ""
+            " One score for each row is calibrated by BinaryMCCT." if len(shape) == 1 and len(values) else ""
         )
         raise InputError(
-            f"{name} must be two-dimensional, one row per sample and one column per class, but has shape "
-            f"{tuple(values.shape)}.{scores} Reshape your data, for a single sample with {name}.reshape(1, -1)."
+            f"{name} must be two-dimensional, one row per sample and one column per class, but has shape {shape}.{scores} "
+            f"Reshape your data, for a single sample with {name}.reshape(1, -1)."
         )
-    if values.shape[0] == 0 or values.shape[1] == 0:
-        what = "sample(s)" if values.shape[0] == 0 else "feature(s)"
+    if 0 in shape:
+        what = "feature(s)" if shape[0] else "sample(s)"
         raise InputError(
-            f"{name}: found array with 0 {what} (shape={tuple(values.shape)}) while a minimum of 1 is required."
+            f"{name}: found array with 0 {what} (shape={shape}) while a minimum of 1 is required."
         )
-    return CheckedMatrix(values, eps, x.dtype if values is not x and _is_bfloat16(x) else values.dtype)
-
-
-# Numbers that Python adds up before an array operation has begun.
-_FEW_NUMBERS = 64
-
-
-# Numbers that one thread adds up about as fast as others can be woken.
-_WORTH_SHARING = 2**20
+    bfloat16 = isinstance(x, np.ndarray) and x.dtype.name == "bfloat16"  # of the package ml_dtypes
+    return CheckedMatrix(values, eps, x.dtype if bfloat16 else values.dtype)
 
 
 def check_logits(x: Any, name: str = "X", first_row: int = 0) -> CheckedMatrix:
@@ -80,16 +77,13 @@ def check_logits(x: Any, name: str = "X", first_row: int = 0) -> CheckedMatrix:
     """
     matrix = read_matrix(x, name)
     z = matrix.values
-    if type(z) is not np.ndarray:
+    if type(z) is not np.ndarray or _FEW_NUMBERS < z.size < _WORTH_SHARING:
         total = float(_sum(z))
     elif z.size <= _FEW_NUMBERS:
         total = sum(z.ravel().tolist())
-    elif z.size < _WORTH_SHARING:
-        total = float(_sum(z))
     else:
-        # Two blocks for each thread: threads that call Python often wait for one another.
+        # Two blocks for each thread: threads that call Python often wait for one another. Python's numbers overflow silently.
         blocks = row_slices(z, -(-len(z) // (2 * available_threads())))
-        # Python's own numbers overflow without a warning.
         total = parallel_sum(lambda block: float(_sum(z[block])), blocks)
     return matrix._replace(finite=math.isfinite(total) or _refuse_rows(z, name, first_row))
 
@@ -117,12 +111,31 @@ def _sum(z: Array) -> Any:
 def _refuse_rows(z: Array, name: str, first_row: int) -> bool:
     """Refuse what may not be infinite, or is no number; False where -inf is all that is not finite."""
     xp = array_namespace(z)
-    repair, leave = "Remove or repair such rows first.", "Leave at least one class available."
-    only = "Only -inf is allowed (the class is not available in that row)."
-    _reject_rows(xp.any(xp.isnan(z), axis=1), name, "contains NaN", repair, first_row)
-    _reject_rows(xp.any(z == np.inf, axis=1), name, "contains infinity", only, first_row)
-    _reject_rows(xp.all(z == -np.inf, axis=1), name, "has -inf for every class", leave, first_row)
+    for bad, problem in (
+        (xp.isnan(z), "contains NaN: first in row {}. Remove or repair such rows first."),
+        (
+            z == np.inf,
+            "contains infinity: first in row {}. Only -inf is allowed (the class is not available).",
+        ),
+    ):
+        row = first_true(xp.any(bad, axis=1))
+        if row is not None:
+            raise InputError(f"{name} {problem.format(first_row + row)}")
+    row = first_true(xp.all(z == -np.inf, axis=1))
+    if row is not None:
+        raise InputError(
+            f"{name} has -inf for every class: first in row {first_row + row}. Leave at least one class available."
+        )
     return False
+
+
+def first_true(flags: Array) -> int | None:
+    """Index of the first true flag."""
+    xp = array_namespace(flags)
+    return int(xp.argmax(xp.astype(flags, xp.int8))) if bool(xp.any(flags)) else None
+
+
+# Probabilities
 
 
 def check_probabilities(
@@ -141,10 +154,6 @@ def sum_tolerance(eps: float) -> float:
     bfloat16 9 %, where sums themselves are rounded. Rows of many rounded numbers may be further off (`rounding_of`).
     """
     return max(1e-2, eps**0.5) * (1.0 + 1e-6)
-
-
-# Decimals that probabilities are rounded to, and how far from one their rows may sum at the most.
-_DECIMALS, _MOST_OFF = (2, 3, 4), 0.5
 
 
 def rounding_of(p: np.ndarray, decimals: tuple[int, ...] = _DECIMALS) -> np.ndarray:
@@ -168,33 +177,24 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
     if not bool(xp.any(bad)):
         return
     places = np.flatnonzero(to_numpy(bad))
-    rows, totals, lowest = (
-        to_numpy(x[places]) if not is_torch(x) else to_numpy(x)[places] for x in (p, total, least)
-    )
+    rows, totals, lowest = (to_numpy(x)[places] for x in (p, total, least))
     wrong = ~(abs(totals - 1.0) <= rounding_of(np.where(np.isfinite(rows), rows, 0.0))) | ~(lowest >= 0)
     if not wrong.any():
         return
     row = int(np.argmax(wrong))
+    what = f"sums to {float(totals[row]):.6g}"
     if np.isnan(rows[row]).any():
         what, advice = "contains NaN", "Find where it comes from, or drop the row."
     elif lowest[row] < 0:
         what = f"contains the negative value {float(lowest[row]):.6g}"
-    else:
-        what = f"sums to {float(totals[row]):.6g}"
-        if p.shape[1] == 1:
-            advice = "One score of two classes is calibrated by BinaryMCCT."
-        elif (abs(totals[wrong] - 100.0) <= 1.0).all():
-            advice = f"They seem to be percentages: divide by 100, {name} / 100."
+    elif p.shape[1] == 1:
+        advice = "One score of two classes is calibrated by BinaryMCCT."
+    elif (abs(totals[wrong] - 100.0) <= 1.0).all():
+        advice = f"They seem to be percentages: divide by 100, {name} / 100."
     raise InputError(
         f"{name}: expected non-negative rows that sum to one, but row {first_row + int(places[row])} {what} "
         f"({int(wrong.sum())} of the {len(bad)} rows looked at are wrong). {advice}"
     )
-
-
-# Rows that are looked at to see whether logits are probabilities.
-_LOOKED_AT = 1000
-# Different scores that may all lie between 0 and 1 by chance.
-_FEW_SCORES = 10
 
 
 def warn_of_probabilities(z: Array) -> None:
@@ -211,33 +211,28 @@ def warn_of_probabilities(z: Array) -> None:
         return
     unit = 1.0 if z.max() <= 1.01 else 100.0
     total = z.sum(axis=1, dtype=np.float64) / unit
-    if not (abs(total - 1.0) <= np.maximum(1e-2, rounding_of(z / unit))).all():
-        return
-    if unit == 1.0:
-        message = "X is fitted as logits, but its rows sum to 1: if they are probabilities, say input='probabilities'"
-    else:
-        message = "X is fitted as logits, but its rows sum to 100: for percentages say input='probabilities' and give X / 100"
-    warn(f"{message}. Logits such as these are rare; filter this warning if they are.")
+    if (abs(total - 1.0) <= np.maximum(1e-2, rounding_of(z / unit))).all():
+        percent = " and give X / 100" if unit > 1.0 else ""
+        warn(
+            f"X is fitted as logits, but its rows sum to {unit:g}: if they are probabilities, say input='probabilities'"
+            f"{percent}. Logits such as these are rare; filter this warning if they are."
+        )
 
 
-# Number of columns that stands for "not known": every class id is accepted.
-ANY_CLASS = 2**31
+# Labels and weights
 
 
 def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows: str = "X") -> Array:
     """Integer labels 0..m-1, one for each row of ``like`` (which the user calls ``rows``), in its library and on its device."""
     if y is None:
-        raise InputError(
-            f"requires {name} to be passed, but the target {name} is None: give the true class of every row, 0..m-1."
-        )
+        raise InputError(NO_LABELS.replace("y ", f"{name} "))
     n, m = like.shape
     try:
         labels = to_numpy(
             read_numbers(y, name, f"a class number 0..{m - 1}, in the order of the columns of {rows}")
         )
-    except InputError:
-        _refuse_words(y, name, rows, m)
-        raise
+    except InputError as error:
+        raise _names_of_classes(y, name, rows, m) or error from None
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -254,43 +249,28 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows:
     with np.errstate(invalid="ignore"):
         right = (labels >= 0) & (labels < m) & (labels == np.round(labels))
     if not right.all():
-        _refuse_label(labels, int(np.argmin(right)), m, name, first_row, rows)
+        row = int(np.argmin(right))
+        expected = f"one of the {m} classes 0..{m - 1} that {rows} has columns for (n_features = {m})"
+        advice = "Number the classes from 0 in the order of the columns."
+        if m == ANY_CLASS:
+            expected, advice = "a class id", "Give 0 or a larger whole number."
+        elif m == 1:
+            advice = "One score of two classes is calibrated by BinaryMCCT."
+        raise InputError(f"{name}: label {labels[row]} in row {first_row + row} is not {expected}. {advice}")
     return on_device_of(labels.astype(np.int64, copy=False), like)
 
 
-def _refuse_label(labels: np.ndarray, row: int, m: int, name: str, first_row: int, rows: str) -> NoReturn:
-    """Raise for the label of a row that is no class number."""
-    if m == ANY_CLASS:
-        raise InputError(
-            f"{name}: label {labels[row]} in row {first_row + row} is not a class id, 0 or a larger whole number."
-        )
-    if m == 1:
-        raise InputError(
-            f"{rows} has one column (n_features = 1), and {name} has the label {labels[row]} in row {first_row + row}: one score "
-            "of two classes is calibrated by BinaryMCCT. For a row of classes give a column for each."
-        )
-    raise InputError(
-        f"{name}: label {labels[row]} in row {first_row + row} is not one of the {m} classes 0..{m - 1} that {rows} has "
-        f"columns for (n_features = {m}). Number the classes from 0 in the order of the columns."
-    )
-
-
-def _refuse_words(y: Any, name: str, rows: str, m: int) -> None:
-    """Raise where labels are words, which only names of columns make numbers of."""
+def _names_of_classes(y: Any, name: str, rows: str, m: int) -> InputError | None:
+    """What to raise where labels are words, which only names of columns make numbers of."""
     y = as_array(y)
-    first = y.flat[0] if isinstance(y, np.ndarray) and y.dtype.kind in "OUT" and y.size else None
-    if isinstance(y, list | tuple) and len(y):
-        first = y[0]
-    if not isinstance(first, str):
-        return
-    try:
-        float(first)
-    except ValueError:
-        raise InputTypeError(
-            f"{name}: every entry must be a class number 0..{m - 1}, but row 0 is {str(first)!r}, which no column of {rows} is "
-            f"called. Give {rows} as a frame whose columns have the names of the classes, or number them in the order of the "
-            "columns."
-        ) from None
+    listed = isinstance(y, list | tuple) or (isinstance(y, np.ndarray) and y.ndim > 0)
+    word = y[0] if listed and len(y) else None
+    if not isinstance(word, str) or re.fullmatch(r"\s*[-+.\d]+\s*", word):
+        return None
+    return InputTypeError(
+        f"{name}: every entry must be a class number 0..{m - 1}, but row 0 is {str(word)!r}, which no column of {rows} is "
+        f"called. Give {rows} as a frame whose columns have the names of the classes, or number them in the order of the columns."
+    )
 
 
 def check_many_labels(
@@ -305,7 +285,8 @@ def check_many_labels(
         raise InputError(f"{name} has the columns of {rows} in another order: use {name}[{rows}.columns].")
     if library_of(y) == "pandas":  # types of columns that have a missing value of their own
         y = y.astype(object).where(y.notna(), np.nan)
-    labels = to_numpy(read_numbers(y, name, "0, 1, or -1 or NaN where it is not known")).astype(np.float64)
+    expected = "0, 1, or -1 or NaN where it is not known"
+    labels = to_numpy(read_numbers(y, name, expected)).astype(np.float64)
     if labels.shape != shape:
         raise InputError(
             f"{name} has shape {labels.shape} and {rows} has shape {tuple(shape)}: expected (n, L), a column for each label, "
@@ -316,8 +297,7 @@ def check_many_labels(
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise InputError(
-            f"{name}: expected 0, 1, or -1 or NaN where it is not known, but row {row} of label {column} is "
-            f"{labels[row, column]:g}."
+            f"{name}: expected {expected}, but row {row} of label {column} is {labels[row, column]:g}."
         )
     return np.where(known, labels, 0.0), known
 
@@ -328,7 +308,7 @@ def check_label_available(
     """A label must not fall on a masked class, in a row that counts."""
     xp = array_namespace(logits)
     hidden = xp.isinf(xp.take_along_axis(logits, labels[:, None], axis=1)[:, 0])
-    row = _first(hidden if weight is None else hidden & (weight > 0))
+    row = first_true(hidden if weight is None else hidden & (weight > 0))
     if row is not None:
         raise InputError(
             f"{name}: the label {int(labels[row])} of row {first_row + row} is a class with logit -inf, that is, not available "
@@ -354,18 +334,14 @@ def check_weights(
         raise InputError(f"{name} must be one-dimensional (1D), but has shape {weight.shape}.")
     if len(weight) != n:
         raise InputError(f"{name} has {len(weight)} entries, expected {n}, one for each row of X.")
-    beyond = (weight > 0) & ~((weight >= 1e-30) & (weight <= 1e30))  # sums in single precision must hold them
-    for bad, what in (
-        (~np.isfinite(weight), "not finite"),
-        (weight < 0, "negative"),
-        (beyond, "out of range"),
-    ):
-        row = _first(bad)
-        if row is not None:
-            raise InputError(
-                f"{name}: entry {(first_row or 0) + row} is {what} ({weight[row]}). Weights are 0, or between 1e-30 and "
-                "1e30: divide all by their mean."
-            )
+    # Sums in single precision must hold them.
+    row = first_true(~((weight == 0) | ((weight >= 1e-30) & (weight <= 1e30))))
+    if row is not None:
+        value = weight[row]
+        what = "not finite" if not np.isfinite(value) else "negative" if value < 0 else "out of range"
+        raise InputError(
+            f"{name}: entry {(first_row or 0) + row} is {what} ({value}). Weights are 0, or between 1e-30 and 1e30."
+        )
     if first_row is None:
         check_some_weight(bool(weight.any()))
     return on_device_of(weight, like)
@@ -376,35 +352,43 @@ def ignored_rows(y: Any, sample_weight: Any, n: int, ignore_index: int | None) -
 
     What has another shape is left for `check_labels` and `check_weights` to refuse.
     """
+    unchanged = y, sample_weight, None
     if ignore_index is None or y is None:
-        return y, sample_weight, None
+        return unchanged
     labels = to_numpy(read_numbers(y, "y", "a class number"))
     if labels.size != n or len(labels) != n:
-        return y, sample_weight, None
+        return unchanged
     labels = labels.reshape(n)
     ignored = labels == ignore_index
     if not ignored.any():
-        return y, sample_weight, None
-    if sample_weight is not None and not isinstance(sample_weight, numbers.Real):
-        sample_weight = to_numpy(read_numbers(sample_weight, "sample_weight", "a real number"))
-        if sample_weight.shape != (n,):
-            return y, sample_weight, None
-    weight = np.where(ignored, 0.0, 1.0 if sample_weight is None else sample_weight)
-    return np.where(ignored, 0, labels), weight, ignored
+        return unchanged
+    weight: Any = 1.0 if sample_weight is None else sample_weight
+    if not isinstance(weight, numbers.Real):
+        weight = to_numpy(read_numbers(weight, "sample_weight", "a real number"))
+        if weight.shape != (n,):
+            return unchanged
+    return np.where(ignored, 0, labels), np.where(ignored, 0.0, weight), ignored
 
 
 def check_some_weight(any_weight: bool, ignore_index: int | None = None) -> None:
     """Some row must count."""
-    if not any_weight and ignore_index is not None:
+    if any_weight:
+        return
+    if ignore_index is not None:
         raise InputError(
-            f"y: every label is {ignore_index}, which {option('ignore_index')} says does not count (or has weight zero), so no "
-            "row counts. Give some labels of classes."
+            f"y: every label is {ignore_index}, which {option('ignore_index')} says does not count (or has weight zero). Give "
+            "some labels of classes."
         )
-    if not any_weight:
-        raise InputError("sample_weight: all weights are zero, so no row counts. Give some row a weight.")
+    raise InputError("sample_weight: all weights are zero, so no row counts. Give some row a weight.")
 
 
-_LARGEST_NUMBER = {True: 2**63 - 1, False: float(np.finfo(np.float64).max)}  # a whole number, any number
+def effective_rows(weight: np.ndarray) -> float:
+    """``(sum w)^2 / sum w^2``: as many rows of equal weight say as much as these; 0 without any weight."""
+    squares = float(weight @ weight)
+    return float(weight.sum()) ** 2 / squares if squares else 0.0
+
+
+# Parameters
 
 
 def check_number(
@@ -417,21 +401,15 @@ def check_number(
     most: float | None = None,
     whole: bool = False,
 ) -> None:
-    """A real number (a whole one) within bounds."""
-    kind = numbers.Integral if whole else numbers.Real
-    wrong = isinstance(value, bool) or not isinstance(value, kind)
-    if not wrong:
+    """A real number (a whole one) within bounds, which numpy can hold."""
+    right = isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
+    if right:
         number = int(value) if whole else float(value)  # comparisons in a type that holds the limits
-        if (
-            most is None and abs(number) > _LARGEST_NUMBER[whole]
-        ):  # numpy cannot hold it; nor is infinity wanted
-            most = _LARGEST_NUMBER[whole]
-        wrong = number != number
-        wrong |= above is not None and not number > above
-        wrong |= least is not None and not number >= least
-        wrong |= below is not None and not number < below
-        wrong |= most is not None and not number <= most
-    if wrong:
+        if most is None:
+            right = abs(number) <= (2**63 - 1 if whole else float(np.finfo(np.float64).max))
+        right = right and (above is None or number > above) and (least is None or number >= least)
+        right = right and (below is None or number < below) and (most is None or number <= most)
+    if not right:
         bounds = {"above": above, "of at least": least, "below": below, "at most": most}
         bound = " and".join(f" {word} {limit:g}" for word, limit in bounds.items() if limit is not None)
         raise InputError(
@@ -469,26 +447,14 @@ def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> None:
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, but is {value!r}.")
 
 
-_TORCH_NUMBERS = re.compile(r"torch\.(bfloat16|float(16|32|64)|u?int(8|16|32|64)|bool)")
+# Numbers
 
 
 def read_numbers(x: Any, name: str, what: str) -> Array:
     """Real numbers of any dense kind: a tensor stays one, everything else becomes a numpy array."""
     x = as_array(x)
     if is_torch(x):
-        if str(x.layout) != "torch.strided" or x.is_nested:
-            raise InputError(
-                f"{name}: sparse and nested tensors are not supported, pass a dense one ({name}.to_dense())."
-            )
-        if x.is_meta:
-            raise InputError(f"{name}: a tensor on the meta device holds no values. Load them first.")
-        if x.is_complex():
-            raise InputError(f"{name}: Complex data not supported. Every entry must be {what}.")
-        if not _TORCH_NUMBERS.fullmatch(str(x.dtype)):
-            raise InputError(
-                f"{name}: tensors of type {x.dtype} are not supported. Convert it first ({name}.float())."
-            )
-        return x.detach()
+        return _read_tensor(x, name, what)
     if hasattr(x, "toarray") and hasattr(x, "tocsr"):
         raise InputError(f"{name}: sparse input is not supported, pass a dense array ({name}.toarray()).")
     if np.ma.is_masked(x):
@@ -515,8 +481,19 @@ def read_numbers(x: Any, name: str, what: str) -> Array:
     return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
 
 
-# Machine epsilon of the types that are taken as they are.
-_EPS = {np.dtype(t): float(np.finfo(t).eps) for t in (np.float16, np.float32, np.float64)}
+def _read_tensor(x: Any, name: str, what: str) -> Array:
+    problem = None
+    if str(x.layout) != "torch.strided" or x.is_nested:
+        problem = f"sparse and nested tensors are not supported, pass a dense one ({name}.to_dense())."
+    elif x.is_meta:
+        problem = "a tensor on the meta device holds no values. Load them first."
+    elif x.is_complex():
+        problem = f"Complex data not supported. Every entry must be {what}."
+    elif not _TORCH_NUMBERS.fullmatch(str(x.dtype)):
+        problem = f"tensors of type {x.dtype} are not supported. Convert it first ({name}.float())."
+    if problem is not None:
+        raise InputError(f"{name}: {problem}")
+    return x.detach()
 
 
 def read_floats(x: Any, name: str) -> tuple[Array, float]:
@@ -525,24 +502,21 @@ def read_floats(x: Any, name: str) -> tuple[Array, float]:
     What float64 cannot hold is refused: numbers that differ would become equal, and another class the first of the largest.
     """
     values = read_numbers(x, name, "a real number")
-    if is_torch(values):
-        if not values.dtype.is_floating_point:
-            values = values.double()
-            _refuse_large_whole(values, name)
-    elif values.dtype in _EPS:
-        return values, _EPS[values.dtype]
-    elif values.dtype.name == "bfloat16":  # of the package ml_dtypes
-        return np.asarray(values, dtype=np.float32), 2.0**-7
-    elif values.dtype.kind != "f":
-        values = np.asarray(values, dtype=np.float64)
+    if not is_torch(values):
+        if values.dtype in _EPS:
+            return values, _EPS[values.dtype]
+        if values.dtype.name == "bfloat16":  # of the package ml_dtypes
+            return np.asarray(values, dtype=np.float32), 2.0**-7
+        if values.dtype.kind == "f":
+            raise InputError(
+                f"{name}: numbers of type {values.dtype} are more precise than anything here computes, and some that differ "
+                f"would become equal. Convert them first ({name}.astype(np.float64))."
+            )
+    xp = array_namespace(values)
+    if not xp.isdtype(values.dtype, "real floating"):
+        values = xp.astype(values, xp.float64)
         _refuse_large_whole(values, name)
-    elif values.dtype.itemsize > 8:
-        raise InputError(
-            f"{name}: numbers of type {values.dtype} are more precise than anything here computes, and some that differ would "
-            f"become equal. Convert them first ({name}.astype(np.float64))."
-        )
-    precision: Any = array_namespace(values).finfo(values.dtype)
-    return values, float(precision.eps)
+    return values, float(xp.finfo(values.dtype).eps)
 
 
 def _refuse_large_whole(values: Array, name: str) -> None:
@@ -555,42 +529,13 @@ def _refuse_large_whole(values: Array, name: str) -> None:
 
 
 def _refuse_lost(objects: np.ndarray, values: np.ndarray, name: str) -> None:
-    """Raise where objects that differ, such as whole numbers, decimals or fractions, have become one floating-point number."""
+    """Raise where objects that differ, such as decimals or fractions, have become one floating-point number."""
     _refuse_large_whole(np.where(objects != values, values, 0.0), name)
-    rows = objects.reshape(len(objects), -1) if objects.ndim else objects.reshape(1, 1)
-    for row, rounded in zip(rows, values.reshape(rows.shape), strict=True):
-        both = [
-            (a, b)
-            for a, b in zip(row, rounded.tolist(), strict=True)
-            if isinstance(a, numbers.Number) and b == b
-        ]
-        if len({a for a, _ in both}) > len({b for _, b in both}):
+    rows = objects.reshape(len(objects), -1) if objects.ndim > 1 else objects.reshape(-1, 1)
+    for row, rounded in zip(rows, values.reshape(rows.shape).tolist(), strict=True):
+        pairs = {a: b for a, b in zip(row, rounded, strict=True) if isinstance(a, numbers.Number) and b == b}
+        if len(pairs) > len(set(pairs.values())):
             raise InputError(
                 f"{name}: some numbers of type {type(row[0]).__name__} differ, but not in double precision, and another class "
                 "would become the first of the largest. Round them first, or subtract the largest of each row."
             )
-
-
-def _is_bfloat16(x: Any) -> bool:
-    """Whether numbers are an array of numpy in the type that the package ml_dtypes adds."""
-    return isinstance(x, np.ndarray) and x.dtype.name == "bfloat16"
-
-
-def _first(flags: Array) -> int | None:
-    """Index of the first true flag."""
-    xp = array_namespace(flags)
-    if not bool(xp.any(flags)):
-        return None
-    return int(xp.argmax(xp.astype(flags, xp.int8)))
-
-
-def _reject_rows(flags: Array, name: str, what: str, advice: str, first_row: int = 0) -> None:
-    row = _first(flags)
-    if row is not None:
-        raise InputError(f"{name} {what}: first in row {first_row + row}. {advice}")
-
-
-def effective_rows(weight: np.ndarray) -> float:
-    """``(sum w)^2 / sum w^2``: as many rows of equal weight say as much as these; 0 without any weight."""
-    squares = float(weight @ weight)
-    return float(weight.sum()) ** 2 / squares if squares else 0.0

@@ -194,9 +194,9 @@ class TopK:
 
     def as_source(self, y: Any, sample_weight: Any, context: Any = None) -> Any:
         """How a calibrator reads these rows, with their labels, weights and context in a fit."""
-        from .top_k_rows import TopKLogits
+        from .top_k_rows import TopKSource
 
-        return TopKLogits(self, y, sample_weight, context)
+        return TopKSource(self, y, sample_weight, context)
 
     @property
     def top_class(self) -> np.ndarray:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..core.statistics import compute
 from ..engines import ARRAY
 from ..errors import InputError
 from ..inputs.context import check_context_rows
-from ..inputs.reader import Reader, RowMap
+from ..inputs.reader import OutOfCore, Reader, RowMap
 from ..inputs.validation import check_some_weight, check_top_k, check_weights, ignored_rows
 from ..parallel import row_slices
 from .top_k import TopK, TopKProbabilities
@@ -35,18 +35,18 @@ _NEEDS_ALL = (
 EXACT = ("margin", "log_odds")
 
 
-class TopKLogits:
-    """`TopK` with labels and weights; implements `inputs.reader.OutOfCore`."""
+class TopKSource(OutOfCore):
+    """`TopK` with labels and weights: named classes with the rest of each row."""
 
     refusal = f"X: this method {_NEEDS_ALL}"
-    names = None
+    single_precision = False
 
     def __init__(self, top: TopK, y: Any = None, sample_weight: Any = None, context: Any = None):
         self.top, self.y, self.weight, self.context = top, y, sample_weight, context
 
     def open(self, reader: Reader) -> TopKSource:
         _check_logits_wanted(reader.input)
-        top, context = self.top, self.context
+        top, context, self.reader = self.top, self.context, reader
         ignore = reader.layout.ignore_index
         y, sample_weight, _ = ignored_rows(self.y, self.weight, len(top), ignore)
         labels = top.class_numbers(y)
@@ -59,7 +59,9 @@ class TopKLogits:
             kept = weight > 0
             top, columns, weight = top[kept], columns[kept], weight[kept]
             context = None if context is None else context[kept]
-        return TopKSource(reader, top, columns, weight, context)
+        self.top, self.columns, self.weight, self.context = top, columns, weight, context
+        self.first, self.shape = top.values, top.values.shape
+        return self
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
         if out is not None:
@@ -106,38 +108,6 @@ class TopKLogits:
         logs = np.where(top.of_rest, log_each[:, None], keep_argmax(f - log_total[:, None], z))
         return TopKProbabilities(p, top.ids, each * top.other_count, each, logs, log_each, top)
 
-
-def same_on_all(factors: Any) -> bool:
-    """Whether factors of a row are the same from its largest logits and a rest as from all logits."""
-    names = () if factors is None else factors.statistics
-    return all(not isinstance(name, str) or name in EXACT for name in names)
-
-
-def _check_logits_wanted(input: str) -> None:
-    if input != "logits":
-        raise InputError("X: TopK holds logits or log-probabilities; use input='logits' for both.")
-
-
-@dataclass(frozen=True)
-class TopKSource:
-    """Named classes with the rest of each row; implements `inputs.reader.Source`."""
-
-    reader: Reader
-    top: TopK
-    columns: np.ndarray
-    weight: np.ndarray | None
-    context: np.ndarray | None
-    single_precision = False
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n, k = self.top.values.shape
-        return n, k
-
-    @property
-    def first(self) -> np.ndarray:
-        return self.top.values
-
     def n_classes_with(self, top_k: int | None) -> int:
         """Classes of the rows that a fitted map may be applied to.
 
@@ -147,7 +117,7 @@ class TopKSource:
         return whole or self.shape[1]
 
     def hold(self, make: Any) -> Any:
-        raise InputError(TopKLogits.refusal)
+        raise InputError(self.refusal)
 
     def prepare(self, **how: Any) -> Rows:
         check_top_k(how.get("top_k"), self.shape[1])
@@ -183,6 +153,17 @@ class TopKSource:
             top_class=self.top.top_class[rows],
             context=None if self.context is None else self.context[rows],
         )
+
+
+def same_on_all(factors: Any) -> bool:
+    """Whether factors of a row are the same from its largest logits and a rest as from all logits."""
+    names = () if factors is None else factors.statistics
+    return all(not isinstance(name, str) or name in EXACT for name in names)
+
+
+def _check_logits_wanted(input: str) -> None:
+    if input != "logits":
+        raise InputError("X: TopK holds logits or log-probabilities; use input='logits' for both.")
 
 
 def _rest_depth(rows: Ranked, z: np.ndarray, value: np.ndarray) -> np.ndarray:
