@@ -147,7 +147,7 @@ def expected_of(name):
 
 
 # One method for each way that rows take, on every kind of input; every method on the kinds that differ most.
-EVERY_WAY = ("MCCT", "ConditionalMCCT(top_k=3)", "MCCT(input='probabilities')", "VS", "MIR")
+EVERY_WAY = ("MCCT", "ConditionalMCCT(top_k=3)", "MCCT(input='probabilities')", "VS", "HB")
 KINDS_FOR_ALL = ("torch", "images, memmap", "blocks", "pandas")
 
 
