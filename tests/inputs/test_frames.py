@@ -56,12 +56,13 @@ def frame_of(library, name):
     [
         (frame_of("polars", "LazyFrame"), r"polars LazyFrame.*X\.collect\(\)"),
         (frame_of("pyspark.sql", "DataFrame"), r"Spark DataFrame.*toPandas\(\)"),
+        (frame_of("duckdb._relation", "DuckDBPyRelation"), r"relation of DuckDB.*X\.df\(\)"),
         (
             pandas.DataFrame({"id": Z[:, 0], "logits": list(Z)}),
             r"column 'logits' holds lists.*np\.stack\(X\['logits'\]\)",
         ),
     ],
-    ids=["polars", "spark", "lists and numbers"],
+    ids=["polars", "spark", "duckdb", "lists and numbers"],
 )
 def test_what_cannot_be_read_is_said(frame, advice):
     with pytest.raises(mc.InputError, match=advice):

@@ -201,45 +201,6 @@ def test_a_column_of_a_hugging_face_dataset(form):
         np.testing.assert_allclose(np.stack(done["p"][:]), expected.predict_proba(Z), atol=1e-12)
 
 
-class DuckDBPyRelation:
-    """As DuckDB has it: a query, whose rows come with `df`."""
-
-    __module__ = "duckdb._relation"
-
-    def __init__(self, frame):
-        self.frame, self.columns, self.shape = frame, list(frame.columns), frame.shape
-
-    def df(self):
-        return self.frame.copy()
-
-    def __getitem__(self, name):
-        return DuckDBPyRelation(self.frame[[name]])
-
-    def __len__(self):
-        return len(self.frame)
-
-
-def test_a_relation_of_duckdb():
-    pandas = pytest.importorskip("pandas")
-    site = np.array(["a", "b"])[np.arange(N) % 2]
-    frame = pandas.DataFrame(Z, columns=NAMES).assign(label=Y, weight=1.0, site=site, all=list(Z))
-    X, y, weight, context, lists = (
-        DuckDBPyRelation(frame[names]) for names in (NAMES, ["label"], ["weight"], ["site"], ["all"])
-    )
-    expected = mc.MCCT().fit(Z, Y)
-    cal = mc.MCCT().fit(X, y, weight)
-    assert list(cal.feature_names_in_) == NAMES
-    p = cal.predict_proba(X)
-    assert list(p.columns) == NAMES
-    np.testing.assert_allclose(p, expected.predict_proba(Z), atol=1e-9)
-    np.testing.assert_array_equal(cal.predict(X), expected.predict(Z))
-    assert cal.score(X, y) == pytest.approx(expected.score(Z, Y))
-    assert mc.evaluate(p, y)["nll"].value == pytest.approx(-expected.score(Z, Y))
-    np.testing.assert_allclose(np.stack(expected.predict_proba(lists)), expected.predict_proba(Z))
-    with_context = mc.ConditionalMCCT().fit(X, y, context=context)
-    assert with_context.context_.columns[0].categories == ("a", "b")
-
-
 class _Device:
     def __enter__(self):
         return self

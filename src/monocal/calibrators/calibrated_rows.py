@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from ..arrays import (
     array_namespace,
     clip_,
     exp_,
-    is_torch,
     like,
     on_device_of,
     to_numpy,
@@ -86,15 +84,11 @@ class CalibratedRows:
 
     def scaled(self, scale: np.ndarray | float) -> CalibratedRows:
         """The same rows with all logits multiplied by a number, or by one for each row, (n,)."""
-        each = self._each(scale)
+        each = like(np.reshape(np.asarray(scale, dtype=np.float64), (-1, 1)), self.depth)
         names = ("rest_depth", "label_depth", "prior_depth")
         return replace(
             self, depth=self.depth * each, **{name: getattr(self, name) * each[:, 0] for name in names}
         )
-
-    def _each(self, scale: np.ndarray | float) -> Array:
-        """Scales (n or 1, 1) in the library of the depths."""
-        return like(np.reshape(np.asarray(scale, dtype=np.float64), (-1, 1)), self.depth)
 
     def moments(self, scale: np.ndarray | float, prior_share: float) -> tuple[np.ndarray, np.ndarray]:
         """Slope and curvature of each row's negative log-likelihood in its scale, (n,) each.
@@ -102,30 +96,27 @@ class CalibratedRows:
         The label gives a share to the prior targets, as in `RankCone`.
         """
         xp = array_namespace(self.depth)
-        v, each = self._finite, self._each(scale)
+        each = like(np.reshape(np.asarray(scale, dtype=np.float64), (-1, 1)), self.depth)
+        # Where there is no class, a depth at which it has no probability at any scale.
+        v, ones = xp.clip(self.depth, max=_BEYOND), xp.ones_like(self.depth[0, :])
         with np.errstate(under="ignore"):
             p = exp_(v * -each)
             rest = self.rest_count * xp.exp(-self.rest_depth * each[:, 0])
-            total = _sums_along(p) + rest
+            total = p @ ones + rest
             p *= v
-            mean = (_sums_along(p) + rest * self.rest_depth) / total
+            mean = (p @ ones + rest * self.rest_depth) / total
             p *= v
-            square = (_sums_along(p) + rest * self.rest_depth**2) / total
+            square = (p @ ones + rest * self.rest_depth**2) / total
         target = (1.0 - prior_share) * self.label_depth + prior_share * self.prior_depth
         slope, curvature = to_numpy_together([target - mean, xp.clip(square - mean**2, min=0.0)])
         return slope, curvature
-
-    @cached_property
-    def _finite(self) -> Array:
-        """Depths (n, R), and where there is no class one at which it has no probability at any scale."""
-        return array_namespace(self.depth).clip(self.depth, max=_BEYOND)
 
     def log_odds(self) -> np.ndarray:
         """Logarithm of the odds of the top class, (n,)."""
         xp = array_namespace(self.depth)
         second = xp.where(xp.isinf(self.depth[:, -2]), 0 * self.rest_depth, self.depth[:, -2])
         with np.errstate(under="ignore", divide="ignore"):
-            others = _sums_along(exp_(second[:, None] - self.depth[:, :-1]))
+            others = exp_(second[:, None] - self.depth[:, :-1]) @ xp.ones_like(self.depth[0, :-1])
             others = others + self.rest_count * xp.exp(xp.clip(second - self.rest_depth, max=0.0))
         return to_numpy(xp.where(others > 0, second - xp.log(xp.clip(others, min=1e-300)), 0 * second))
 
@@ -225,8 +216,3 @@ def _highest_ranks(
         np.full(n, -1) if block.top_class is None else block.top_class,
         np.zeros((n, 0)) if block.context is None else block.context,
     )
-
-
-def _sums_along(x: Array) -> Array:
-    """The sum of each row, (n,); on the host by a product, which is faster where rows are short."""
-    return array_namespace(x).sum(x, axis=1) if is_torch(x) else np.asarray(x @ np.ones(x.shape[1], x.dtype))

@@ -20,7 +20,7 @@ a row (its *context*).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -33,7 +33,7 @@ from ..arrays import Array
 from ..core.cone import RankCone
 from ..core.engine import BIAS, SCALE
 from ..core.rows import Rows
-from ..core.statistics import STATISTICS, RampFactors, choose_ramps
+from ..core.statistics import STATISTICS, Ramp, RampFactors, choose_ramps
 from ..errors import InputError, part_of_a_fit, warn
 from ..inputs.batch import Batch
 from ..inputs.context import ContextReader
@@ -41,7 +41,7 @@ from ..inputs.reader import ArraySource, Source
 from ..inputs.validation import check_number
 from ..llm.top_k_rows import TopKSource, same_on_all
 from . import state
-from .adjustment import check_adjustment, fit_second_stage
+from .adjustment import Adjustment, check_adjustment, fit_second_stage
 from .calibrated_rows import CalibratedRows
 from .cone_calibrator import BIAS_EMPHASIS, PRIOR_ROWS, SCALE_EMPHASIS, ConeCalibrator, warn_if_unfinished
 from .explanation import Explanation, explain
@@ -138,100 +138,89 @@ class ConditionalMCCT(ConeCalibrator):
     tol: float = 1e-6
     max_iter: int = 100
 
-    def _preparation(self) -> dict[str, Any]:
-        statistics = _check_statistics(self.statistics)
-        return {"statistics": statistics, "top_class": bool(self.by_class) or hasattr(self, "context_")}
-
     def _fit_source(self, source: Source) -> None:
-        if not isinstance(source, TopKSource):
-            super()._fit_source(source)
-            return
-        if isinstance(self.by_class, bool | np.bool_) and self.by_class:
+        named = isinstance(source, TopKSource)
+        if named and isinstance(self.by_class, bool | np.bool_) and self.by_class:
             raise InputError(
                 "by_class=True needs all logits, but X names the largest only (TopK). Leave it at 'auto', or set it to False."
             )
-        self._fit_without_classes(lambda first: ConeCalibrator._fit_source(first, source))
-        self.by_class_ = "left out: rows name their largest logits alone"
-        if not same_on_all(self.factors_):
-            self.n_features_in_ = source.shape[1]
+        super()._fit_source(source)
+        if named:
+            self.by_class_ = "left out: rows name their largest logits alone"
+            if not same_on_all(self.factors_):
+                self.n_features_in_ = source.shape[1]
 
     def _checked_fit(
         self, X: Any, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
     ) -> None:
-        if start is None or not self._keeps_second_stage(y, sample_weight, context, start, start_rows):
+        second = getattr(start, "adjustment_", None) if isinstance(start, ConditionalMCCT) else None
+        # An old second stage of the same groups stays where it counts for more than the new rows.
+        if (
+            second is None
+            or bool(self.by_class) != (second.class_scales is not None)
+            or (getattr(start, "context_", None) is None) != (context is None)
+            or independent_rows(y, sample_weight, self.ignore_index) > start_rows
+        ):
             super()._checked_fit(X, y, sample_weight, context, start, start_rows)
             return
         # The old first stage counts for the new one alone: its probabilities after the scales of few rows' groups would be
         # fitted as if they belonged to all rows.
         if context is not None:  # other columns are refused
             start.context_.codes(Batch(X, self._layout).columns(None, None, context)[2])
-        old = copy(start)
+        old, first = copy(start), copy(self)
         old.adjustment_ = old.context_ = None
+        first.by_class = False
         with part_of_a_fit():
-            self._fit_without_classes(
-                lambda first: ConeCalibrator._checked_fit(first, X, y, sample_weight, None, old, start_rows)
-            )
-        self.adjustment_ = start.adjustment_
-        if start.adjustment_.class_scales is not None:
-            self.by_class_ = f"of the old calibrator: {start.adjustment_.class_scales}"
+            super(ConditionalMCCT, first)._checked_fit(X, y, sample_weight, None, old, start_rows)
+        self.__dict__ |= first.__dict__ | {"by_class": self.by_class, "adjustment_": second}
+        if second.class_scales is not None:
+            self.by_class_ = f"of the old calibrator: {second.class_scales}"
+        self.__dict__.pop("context_", None)
         if context is not None:
             self.context_, self.unseen_ = start.context_, 0
 
-    def _fit_without_classes(self, fit: Callable[[ConditionalMCCT], None]) -> None:
-        """Take over what a copy learns that does not look at the predicted class."""
-        first = copy(self)
-        first.by_class = False
-        fit(first)
-        first.by_class = self.by_class
-        self.__dict__.clear()
-        self.__dict__.update(first.__dict__)
+    def _preparation(self) -> dict[str, Any]:
+        statistics = _check_statistics(self.statistics)
+        return {"statistics": statistics, "top_class": bool(self.by_class) or hasattr(self, "context_")}
 
-    def _keeps_second_stage(
-        self, y: Any, sample_weight: Any, context: Any, start: Any, start_rows: float
-    ) -> bool:
-        """Whether the old calibrator has a second stage of the same groups, and counts for more than the new rows."""
-        if not isinstance(start, ConditionalMCCT) or getattr(start, "adjustment_", None) is None:
-            return False
-        if bool(self.by_class) != (start.adjustment_.class_scales is not None):
-            return False
-        if (getattr(start, "context_", None) is None) != (context is None):
-            return False
-        return independent_rows(y, sample_weight, self.ignore_index) <= start_rows
-
-    def _fit_rows(self, rows: Rows) -> None:
+    def _fit_rows(self, rows: Rows, all_classes: bool) -> None:
         check_number(self.n_knots, "n_knots", least=1, most=1000, whole=True)
-        if not isinstance(self.by_class, bool | np.bool_) and self.by_class != "auto":
-            raise InputError(f"by_class must be 'auto', True or False, but is {self.by_class!r}.")
+        by_class = self.by_class if all_classes else False
+        if not isinstance(by_class, bool | np.bool_) and by_class != "auto":
+            raise InputError(f"by_class must be 'auto', True or False, but is {by_class!r}.")
         statistics = _check_statistics(self.statistics)
         scale = self._plain_scale(rows)
-        ramps = (
-            choose_ramps(*rows.measured(-(-rows.n_rows // _MOST_MEASURED)), self.n_knots)
-            if statistics
-            else ()
-        )
+        ramps: tuple[Ramp, ...] = ()
+        if statistics:
+            ramps = choose_ramps(*rows.measured(-(-rows.n_rows // _MOST_MEASURED)), self.n_knots)
         factors = RampFactors(statistics, ramps)
         if ramps:
             rows = rows.with_factors(factors.of_statistics)
         conditional = (np.arange(factors.n_factors) > 0)[:, None]
         emphasis = np.where(conditional, np.reshape([SCALE_EMPHASIS, BIAS_EMPHASIS], (2, 1, 1)), 1.0)
         begins = starts_of_many(rows.n_ranks)
-        allowed = dictionary(factors.n_factors, rows.n_ranks if begins is None else len(begins))
+        # All rank atoms, conditional biases, and conditional scales of all ranks. Conditional scales of the upper ranks only are
+        # left out: with biases there they fit no better and generalise worse.
+        allowed = np.ones((2, factors.n_factors, rows.n_ranks if begins is None else len(begins)), dtype=bool)
+        allowed[BIAS, :, 0] = False  # a bias on every rank is a shift, which softmax does not see
+        allowed[SCALE, 1:, 1:] = False
         problem = self._problem(rows, allowed, scale, begins, emphasis=emphasis, mirrors=factors.mirrors)
-        solved = grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
-        self.factors_ = factors
-        self.factor_means_ = problem.totals.mean[BIAS, :, -1] / problem.totals.weight
+        grid = problem.grid(self._solve(problem, self.shrinkage).coefficients)
         if begins is not None:
-            grid = np.zeros((2, factors.n_factors, rows.n_ranks))
+            solved, grid = grid, np.zeros((2, factors.n_factors, rows.n_ranks))
             grid[:, :, begins] = solved
-        self.coefficients_ = grid
-        self.n_atoms_ = len(problem.atoms)
+        self.factors_, self.coefficients_, self.n_atoms_ = factors, grid, len(problem.atoms)
+        self.factor_means_ = problem.totals.mean[BIAS, :, -1] / problem.totals.weight
         self.rank_map_ = RankMap.from_grid(grid, top_k=self.top_k, factors=factors if ramps else None)
-        self.adjustment_, self.by_class_ = None, "not asked for"
+        self.adjustment_: Adjustment | None = None
+        self.by_class_ = "not asked for"
         reader = getattr(self, "context_", None)
-        if self.by_class or reader is not None:
-            self._fit_second_stage(rows, problem, reader)
+        if by_class or reader is not None:
+            self._fit_second_stage(rows, problem, reader, by_class)
 
-    def _fit_second_stage(self, rows: Rows, problem: RankCone, reader: ContextReader | None) -> None:
+    def _fit_second_stage(
+        self, rows: Rows, problem: RankCone, reader: ContextReader | None, by_class: str | bool
+    ) -> None:
         """Set `adjustment_` and `by_class_`; warn of what both stages leave wrong."""
         calibrated, why = None, "there is one rank alone"
         if rows.n_ranks > 1:
@@ -250,7 +239,7 @@ class ConditionalMCCT(ConeCalibrator):
             calibrated,
             reader,
             rows.n_classes,
-            by_class=self.by_class,
+            by_class=by_class,
             n_knots=self.n_knots,
             shrinkage=self.shrinkage_,
             prior_rows=self.prior_rows,
@@ -270,9 +259,13 @@ class ConditionalMCCT(ConeCalibrator):
             )
         self.adjustment_ = fitted
 
-    def _judge_rates(self, source: ArraySource) -> None:
-        if "; yet " not in self.by_class_:  # else the fit has warned
-            super()._judge_rates(source)
+    def _judge_rates(self, source: ArraySource) -> str | None:
+        if "; yet " in self.by_class_:  # the fit has warned
+            return None
+        off = super()._judge_rates(source)
+        if off is not None and self.adjustment_ is not None:
+            self.by_class_ += f"; yet {off}"
+        return off
 
     def explain(self) -> Explanation:
         """The active atoms and what they do: a sequence of `Effect`, and with ``str`` or ``print`` the same in words."""
@@ -299,26 +292,12 @@ def starts_of_many(n_ranks: int) -> np.ndarray | None:
     return n_ranks - counted[::-1]
 
 
-def dictionary(n_factors: int, n_ranks: int) -> np.ndarray:
-    """Which atoms (kind, factor, start) there are: all rank atoms, conditional biases, and conditional scales of all ranks.
-
-    Conditional scales of the upper ranks only are left out: with biases there they fit no better and generalise worse.
-    """
-    allowed = np.ones((2, n_factors, n_ranks), dtype=bool)
-    allowed[BIAS, :, 0] = False  # a bias on every rank is a shift, which softmax does not see
-    allowed[SCALE, 1:, 1:] = False
-    return allowed
-
-
 def _check_statistics(requested: Any) -> tuple[str | Callable[[Array], Any], ...]:
     if isinstance(requested, str) or callable(requested):
         requested = (requested,)
-    try:
-        statistics = tuple(requested)
-    except TypeError:
-        raise InputError(
-            f"statistics must be a sequence of names or functions, but is {requested!r}."
-        ) from None
+    if not isinstance(requested, Iterable):
+        raise InputError(f"statistics must be a sequence of names or functions, but is {requested!r}.")
+    statistics = tuple(requested)
     for s in statistics:
         if not callable(s) and s not in STATISTICS:
             raise InputError(

@@ -72,23 +72,23 @@ class ConeCalibrator(Calibrator):
         "shrinkage_": None,
     }
 
-    def _check_solver_parameters(self) -> None:
-        check_number(self.prior_rows, "prior_rows", least=0)
-        check_number(self.tol, "tol", above=0)
-        check_number(self.max_iter, "max_iter", least=1, whole=True)
-
     @abstractmethod
-    def _fit_rows(self, rows: Rows) -> None:
-        """Learn from prepared rows; set `rank_map_` and the other fitted attributes."""
+    def _fit_rows(self, rows: Rows, all_classes: bool) -> None:
+        """Learn from prepared rows, which may name their largest classes alone; set `rank_map_` and the other attributes."""
 
     def _preparation(self) -> dict[str, Any]:
         """What rows must be prepared with: keywords of `Engine.prepare`."""
         return {}
 
+    def _check_solver_parameters(self) -> None:
+        check_number(self.prior_rows, "prior_rows", least=0)
+        check_number(self.tol, "tol", above=0)
+        check_number(self.max_iter, "max_iter", least=1, whole=True)
+
     def _fit_source(self, source: Source) -> None:
         self._check_solver_parameters()
         check_top_k(self.top_k, source.shape[1])
-        first = source.first
+        first, named = source.first, isinstance(source, TopKSource)
         if isinstance(source, TopKSource):
             self.n_features_in_ = source.n_classes_with(self.top_k)
         else:  # the largest logits of a row say nothing about the others
@@ -96,7 +96,8 @@ class ConeCalibrator(Calibrator):
         double = source.shape[0] * source.shape[1] <= DOUBLE_BELOW
         dtype = array_namespace(first).float64 if double else None
         with one_blas_thread:  # small matrix products between passes would wake all cores
-            self._fit_rows(source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation()))
+            rows = source.prepare(top_k=self.top_k, dtype=dtype, **self._preparation())
+            self._fit_rows(rows, all_classes=not named)
         self.passes_ = source.passes
 
     def _judge(self, source: Source) -> None:
@@ -106,14 +107,16 @@ class ConeCalibrator(Calibrator):
             if source.shape[1] == 2 or self._judges_classes:
                 self._judge_rates(source)
 
-    def _judge_rates(self, source: ArraySource) -> None:
-        """Warn of a class whose mean probability differs from its frequency by more than chance."""
+    def _judge_rates(self, source: ArraySource) -> str | None:
+        """Warn of a class whose mean probability differs from its frequency by more than chance; the sentence."""
         n, m = source.shape
         rows = source.checked[:: 1 if m == 2 else -(-n // JUDGED_ROWS)]
         context = () if rows.context is None else (rows.context,)
         p = to_numpy(self._probabilities(rows.logits, *context)).astype(np.float64)
         weight = np.ones(len(p)) if rows.weight is None else to_numpy(rows.weight).astype(np.float64)
-        warn_if_off(self, off_rate(p, to_numpy(rows.labels), weight))
+        off = off_rate(p, to_numpy(rows.labels), weight)
+        warn_if_off(self, off)
+        return off
 
     def _plain_scale(self, rows: Rows) -> float | None:
         """Temperature scaling of a sample of the rows, where they are many or have a tail; None: `_problem` has a shorter way."""
@@ -237,39 +240,26 @@ def _scale_of(problem: RankCone) -> float:
 def _check_unit(logits: Array) -> None:
     """Depths are cut at a million, and gradients go with the logits: refuse units in which neither can mean anything."""
     sample = to_numpy(logits[:: max(1, logits.shape[0] // 50)]).astype(np.float64)
-    sample[np.isinf(sample)] = np.nan
-    sample *= 0.5  # halves, whose differences do not overflow
-    top = np.nanmax(sample, axis=1)
-    part = sample[:, :: max(1, sample.shape[1] // 1000)]
-    present = ~np.isnan(part).all(axis=1)
-    depth = 0.0
-    if present.any():
-        # The median of each row without its nan, which sorting puts last: numpy's own goes row by row.
-        rows = np.sort(part[present], axis=1)
-        each, count = np.arange(len(rows)), np.count_nonzero(~np.isnan(rows), axis=1)
-        medians = 0.5 * rows[each, (count - 1) // 2] + 0.5 * rows[each, count // 2]
-        depth = 2.0 * min(float(np.median(top[present] - medians)), 5e307)
-    if depth > 1e5:
-        raise InputError(
-            f"X: the largest and the median logit of a row differ by {depth:.1e}, more than any classifier's. Divide all by a "
-            f"constant such as {depth / 10:.0e}, in fitting and in predicting."
-        )
-    if (top - np.nanmin(sample, axis=1)).max() < SMALLEST:  # so far a sample of the rows: now look at all
-        span = _largest_span(logits)
-        if 0 < span < SMALLEST:
-            raise InputError(
-                f"X: the logits of a row differ by {span:.1e} at most, less than any classifier's. Multiply all by a constant "
-                f"such as {10 / span:.0e}, in fitting and in predicting."
-            )
-
-
-def _largest_span(logits: Array) -> float:
-    """The largest difference between two logits of a row, masked ones apart."""
-    xp = array_namespace(logits)
-    top = xp.max(logits, axis=1)
-    low = xp.min(xp.where(xp.isinf(logits), xp.asarray(np.inf, dtype=logits.dtype), logits), axis=1)
     with np.errstate(over="ignore"):
-        return float(xp.max(top - low))
+        top = sample.max(axis=1, keepdims=True)
+        depth = np.where(np.isinf(sample), 0.0, top - sample)  # of classes that are available
+    median = min(float(np.median(np.median(depth[:, :: max(1, depth.shape[1] // 1000)], axis=1))), 1e307)
+    if median > 1e5:
+        raise InputError(
+            f"X: the largest and the median logit of a row differ by {median:.1e}, more than any classifier's. Divide all by a "
+            f"constant such as {median / 10:.0e}, in fitting and in predicting."
+        )
+    if depth.max() >= SMALLEST:
+        return
+    xp = array_namespace(logits)  # so far a sample of the rows: now look at all
+    highest = xp.max(logits, axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        span = float(xp.max(xp.where(xp.isinf(logits), 0 * highest, highest - logits)))
+    if 0 < span < SMALLEST:
+        raise InputError(
+            f"X: the logits of a row differ by {span:.1e} at most, less than any classifier's. Multiply all by a constant "
+            f"such as {10 / span:.0e}, in fitting and in predicting."
+        )
 
 
 def warn_if_unfinished(calibrator: Calibrator, solution: Solution) -> None:

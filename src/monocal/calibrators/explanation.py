@@ -10,7 +10,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..core.engine import BIAS, SCALE
 from ..core.statistics import RampFactors, statistic_name
 from ..inputs.context import ContextReader
 from ..notebook import html_table
-from .adjustment import Adjustment, GroupScales
+from .adjustment import Adjustment
 
 # Groups whose scale is nearer to 1 than this are not listed; and the most groups that are listed in words.
 _LEAST_EFFECT, _MOST_GROUPS = 0.005, 12
@@ -65,17 +65,11 @@ class Effect:
     stage: int = 1
 
     def __str__(self) -> str:
-        if self.statistic is None:
-            who = "all samples"
-        else:
+        who = "all samples"
+        if self.statistic is not None:
             who = f"{self.statistic} {self.side} {self.knot:.3g} (in full from {self.full_from:.3g})"
-        which = (
-            "all classes"
-            if self.start == 0
-            else f"the top {self.n_top}"
-            if self.n_top > 1
-            else "the top class"
-        )
+        which = "the top class" if self.n_top == 1 else f"the top {self.n_top}"
+        which = which if self.start else "all classes"
         if self.kind == "scale":
             return f"{who}: scale of {which} +{self.coefficient:.3g} ({self.effect:.0%} of the mean scale)"
         return f"{who}: odds of {which} times {self.effect:.3g}"
@@ -103,11 +97,7 @@ class GroupEffect:
     rows: float
 
     def __str__(self) -> str:
-        who = (
-            f"when the top class is {self.group!r}"
-            if self.column is None
-            else f"{self.column} {self.group!r}"
-        )
+        who = f"{self.column} {self.group!r}" if self.column else f"when the top class is {self.group!r}"
         return f"{who}: {abs(self.scale - 1):.0%} {'more' if self.scale > 1 else 'less'} sure"
 
 
@@ -157,44 +147,59 @@ def explain(
     classes: Sequence[Any] = (),
     context: ContextReader | None = None,
 ) -> Explanation:
-    """From coefficients (2, K, r) and the mean factors (K,) of the calibration set, and what the second stage has learnt."""
-    effects, mean_scale = _effects(coefficients, factors, factor_means)
+    """From coefficients (2, K, r) and the mean factors (K,) of the calibration set, and from the second stage."""
+    mean_scale = float(factor_means @ coefficients[SCALE].sum(axis=1))
+    zeros = np.zeros(len(factors.statistics))
+    effects = _effects(coefficients, factors, factor_means, zeros, mean_scale, 1)
     effects.sort(key=lambda e: (e.statistic is not None, e.kind == "bias", -e.mean))
     if adjustment is None:
         return Explanation(tuple(effects), n_atoms, mean_scale)
     steps = np.zeros((2, adjustment.factors.n_factors, coefficients.shape[2]))
     steps[SCALE, :, 0], steps[BIAS, :, -1] = adjustment.steps
     numbers = [t for t, c in zip(adjustment.typical, adjustment.column_scales, strict=True) if c is None]
-    later, _ = _effects(steps, adjustment.factors, adjustment.factor_means, (0.0, *numbers), stage=2)
+    scale = float(adjustment.factor_means @ adjustment.steps[SCALE])
+    later = _effects(steps, adjustment.factors, adjustment.factor_means, [0.0, *numbers], scale, 2)
     # All other scales of the second stage are added to the first.
-    effects += sorted(
-        (e for e in later if e.kind == "bias" or e.statistic is not None), key=lambda e: -e.mean
-    )
-    return Explanation(tuple(effects), n_atoms, mean_scale, tuple(_groups(adjustment, classes, context)))
+    kept = (e for e in later if e.kind == "bias" or e.statistic is not None)
+    effects += sorted(kept, key=lambda e: -e.mean)
+    columns = () if context is None else context.columns
+    tables: list[tuple[Any, Sequence[Any], Any]] = [(None, classes, adjustment.class_scales)]
+    tables += [(c.name, c.categories, g) for c, g in zip(columns, adjustment.column_scales, strict=True)]
+    groups = [
+        GroupEffect(column, name, float(scale), float(rows))
+        for column, names, of_group in tables
+        if of_group is not None
+        for name, scale, rows in zip(names, of_group.scales, of_group.rows, strict=True)
+        if abs(scale - 1.0) >= _LEAST_EFFECT
+    ]
+    return Explanation(tuple(effects), n_atoms, mean_scale, tuple(groups))
 
 
 def _effects(
     coefficients: np.ndarray,
     factors: RampFactors,
     means: np.ndarray,
-    typical: Sequence[float] | None = None,
-    stage: int = 1,
-) -> tuple[list[Effect], float]:
-    """The atoms in use, and the mean scale of the largest logit; knots of each statistic are relative to what is ``typical``."""
+    typical: Sequence[float] | np.ndarray,
+    mean_scale: float,
+    stage: int,
+) -> list[Effect]:
+    """The atoms in use; knots of each statistic are relative to what is ``typical``."""
     r = coefficients.shape[2]
-    mean_scale = float(means @ coefficients[SCALE].sum(axis=1))
     effects = []
     for kind, k, start in zip(*np.nonzero(coefficients), strict=True):
         c = float(coefficients[kind, k, start])
-        ramp = factors.ramps[k - 1] if k else None
-        middle = 0.0 if ramp is None or typical is None else float(typical[ramp.statistic])
+        statistic, side, knot, full_from = None, None, None, None
+        if k:
+            ramp = factors.ramps[k - 1]
+            statistic, side = statistic_name(factors.statistics[ramp.statistic]), ramp.side
+            knot, full_from = (x + float(typical[ramp.statistic]) for x in (ramp.zero, ramp.one))
         effects.append(
             Effect(
                 kind="scale" if kind == SCALE else "bias",
-                statistic=None if ramp is None else statistic_name(factors.statistics[ramp.statistic]),
-                side=None if ramp is None else ramp.side,
-                knot=None if ramp is None else ramp.zero + middle,
-                full_from=None if ramp is None else ramp.one + middle,
+                statistic=statistic,
+                side=side,
+                knot=knot,
+                full_from=full_from,
                 start=int(start),
                 n_top=int(r - start),
                 coefficient=c,
@@ -203,21 +208,4 @@ def _effects(
                 stage=stage,
             )
         )
-    return effects, mean_scale
-
-
-def _groups(
-    adjustment: Adjustment, classes: Sequence[Any], context: ContextReader | None
-) -> Iterator[GroupEffect]:
-    """Top classes, then categories, whose scale is not 1."""
-    tables: list[tuple[str | None, Sequence[Any], GroupScales | None]] = [
-        (None, classes, adjustment.class_scales)
-    ]
-    if context is not None:
-        pairs = zip(context.columns, adjustment.column_scales, strict=True)
-        tables += [(column.name, column.categories, scales) for column, scales in pairs]
-    for column, names, groups in tables:
-        if groups is not None:
-            for name, scale, rows in zip(names, groups.scales.tolist(), groups.rows.tolist(), strict=True):
-                if abs(scale - 1.0) >= _LEAST_EFFECT:
-                    yield GroupEffect(column, name, scale, rows)
+    return effects

@@ -103,7 +103,7 @@ class MCCT(ConeCalibrator):
         """
         return Published(inverse=cls._inverse, top_k=top_k, filter=filter)
 
-    def _fit_rows(self, rows: Rows) -> None:
+    def _fit_rows(self, rows: Rows, all_classes: bool) -> None:
         allowed = np.ones((2, 1, rows.n_ranks), dtype=bool)
         allowed[1, 0, 0] = False  # a bias on every rank is a shift, which softmax does not see
         problem = self._problem(rows, allowed, self._plain_scale(rows))

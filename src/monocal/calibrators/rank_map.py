@@ -164,28 +164,28 @@ class _Ways:
 def check_rank_map(calibrator: Any, value: Any, name: str) -> None:
     """Starts 0 = s_0 < s_1 < ... < m; increments >= 0, one column for each start, one row for each factor."""
     expect(isinstance(value, RankMap), name, value, "a rank map")
-    starts, m = np.asarray(value.starts), calibrator.n_features_in_
-    from_zero = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) and starts[0] == 0
-    expect(from_zero and starts[-1] < m, f"{name}.starts", starts, f"ranks from 0 on, below {m}")
-    expect(np.diff(starts) > 0, f"{name}.starts", starts, "ranks that rise")
-    top_k = value.top_k
-    whole = isinstance(top_k, int | np.integer) and top_k >= 1
-    expect(top_k is None or whole, f"{name}.top_k", top_k)
+    starts, top_k = np.asarray(value.starts), value.top_k
+    whole = starts.ndim == 1 and starts.dtype.kind in "iu" and len(starts) > 0
+    ranks = (
+        whole and starts[0] == 0 and starts[-1] < calibrator.n_features_in_ and (np.diff(starts) > 0).all()
+    )
+    expect(ranks, f"{name}.starts", starts, "ranks that rise from 0")
     expect(top_k == getattr(calibrator, "top_k", None), f"{name}.top_k", top_k, "the calibrator's own")
+    expect(top_k is None or (isinstance(top_k, int | np.integer) and top_k >= 1), f"{name}.top_k", top_k)
     if value.factors is not None:
         check_factors(calibrator, value.factors, f"{name}.factors")
     shape = (1 if value.factors is None else value.factors.n_factors, len(starts))
     for kind in ("scale_steps", "bias_steps"):
         steps = np.asarray(getattr(value, kind))
-        expect(steps.shape == shape, f"{name}.{kind}", steps, f"shape {shape}")
-        expect(steps >= 0, f"{name}.{kind}", steps, "increments that are not negative")
+        right = steps.shape == shape and (steps >= 0).all()
+        expect(right, f"{name}.{kind}", steps, f"increments of shape {shape} that are not negative")
 
 
 def check_factors(calibrator: Any, value: Any, name: str) -> None:
     """Ramps of statistics that there are."""
     expect(isinstance(value, RampFactors), name, value, "ramps")
-    there = [callable(s) or s in STATISTICS for s in value.statistics]
-    expect(there, f"{name}.statistics", value.statistics, "known statistics")
+    known = [callable(s) or s in STATISTICS for s in value.statistics]
+    expect(known, f"{name}.statistics", value.statistics, "known statistics")
     check_ramps(value, len(value.statistics), name)
 
 

@@ -112,67 +112,68 @@ def _try_rows(calibrator: Calibrator, m: int) -> None:
 # Rules.
 
 
-def _rule(holds: Callable[[Any], Any], expected: str) -> Rule:
+def _lines(value: Any) -> list[np.ndarray]:
+    return list(map(np.asarray, value)) if isinstance(value, list) else [np.asarray(value)]
+
+
+def _rule(expected: str, *holds: Callable[[Any], Any]) -> Rule:
     """A rule for a value by itself."""
 
     def rule(calibrator: Any, value: Any, name: str) -> None:
-        expect(holds(value), name, value, expected)
+        for each in holds:
+            expect(each(value), name, value, expected)
 
     return rule
 
 
-def _all_of(*rules: Rule) -> Rule:
-    def rule(calibrator: Any, value: Any, name: str) -> None:
-        for one in rules:
-            one(calibrator, value, name)
-
-    return rule
-
-
-def _per_class(largest: float) -> Rule:
+def _per_class(largest: float, *more: Callable[[Any], Any]) -> Rule:
     """A number of moderate size for each class, or for each pair of classes."""
 
     def rule(calibrator: Any, value: Any, name: str) -> None:
         m = calibrator.n_features_in_
         expect(np.shape(value) in ((m,), (m, m)), name, value, f"one entry for each of {m} classes")
         expect(np.abs(value) <= largest, name, value, f"numbers of at most {largest:g}")
+        for holds in more:
+            expect(holds(np.asarray(value)), name, value, "frequencies or counts")
 
     return rule
 
 
-def _each_line(differences: Callable[[Any], Any]) -> Callable[[Any], bool]:
-    return lambda value: all(line.ndim == 1 and differences(np.diff(line)).all() for line in _lines(value))
+def _sums_to_one(x: Any) -> Any:
+    return abs(np.sum(x) - 1) < 1e-6
 
 
-positive = _rule(lambda x: np.asarray(x) > 0, "a number above 0")
-not_negative = _rule(lambda x: np.asarray(x) >= 0, "numbers that are not negative")
-share = _rule(lambda x: 0 <= x < 1, "a number of at least 0 and below 1")
-shares = _all_of(not_negative, _rule(lambda x: abs(np.sum(x) - 1) < 1e-6, "shares that sum to 1"))
-text = _rule(lambda x: isinstance(x, str), "a name")
-rising = _rule(_each_line(lambda d: d >= 0), "numbers that do not fall")
-strictly_rising = _rule(_each_line(lambda d: d > 0), "numbers that rise")
+positive = _rule("a number above 0", lambda x: np.asarray(x) > 0)
+not_negative = _rule("numbers that are not negative", lambda x: np.asarray(x) >= 0)
+share = _rule("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
+shares = _rule("shares that sum to 1", lambda x: np.asarray(x) >= 0, _sums_to_one)
+text = _rule("a name", lambda x: isinstance(x, str))
+rising = _rule(
+    "numbers that do not fall", lambda x: [y.ndim == 1 and (np.diff(y) >= 0).all() for y in _lines(x)]
+)
+strictly_rising = _rule(
+    "numbers that rise", lambda x: [y.ndim == 1 and (np.diff(y) > 0).all() for y in _lines(x)]
+)
 # Products with logits are finite: a row may otherwise hold an infinity, and become NaN.
-moderate = _rule(lambda x: np.abs(x) <= _LARGEST, f"numbers of at most {_LARGEST:g}")
+moderate = _rule(f"numbers of at most {_LARGEST:g}", lambda x: np.abs(x) <= _LARGEST)
 per_class = _per_class(_LARGEST)
 centre = _per_class(1e38)  # a mean of logits, which may be masks of -3e38
-frequencies = _all_of(per_class, positive, shares)
-counts = _all_of(per_class, not_negative)
+frequencies = _per_class(_LARGEST, lambda x: x > 0, _sums_to_one)
+counts = _per_class(_LARGEST, lambda x: x >= 0)
 
 
 def names(calibrator: Calibrator, value: Any, name: str) -> None:
     expect(not isinstance(value, str) and np.ndim(value) == 1, name, value, "a list of names")
-    expect(len(value) == calibrator.n_features_in_, name, value, "one name for each class")
-    expect(len(set(value)) == len(value), name, value, "names that differ")
+    different = len(set(value)) == len(value) == calibrator.n_features_in_
+    expect(different, name, value, "one name for each class, all different")
 
 
 def by_rank(calibrator: Calibrator, value: Any, name: str) -> None:
     m = calibrator.n_features_in_
     ranks = min(getattr(calibrator, "top_k", None) or m, m)
     expect(np.shape(value) == (ranks,), name, value, f"one number for each of {ranks} ranks")
-    if calibrator.preserves_order:  # the published procedure meets its constraints to rounding only
-        rising(calibrator, value, name)
-    else:
-        moderate(calibrator, value, name)
+    # The published procedure meets its constraints to rounding only.
+    (rising if calibrator.preserves_order else moderate)(calibrator, value, name)
 
 
 def weights_by_rank(calibrator: Calibrator, value: Any, name: str) -> None:
@@ -185,18 +186,17 @@ def stages(calibrator: Calibrator, value: Any, name: str) -> None:
     """Calibrators of the same classes, each of which was checked when it was read."""
     for stage in value if isinstance(value, list) else [value]:
         same = getattr(stage, "n_features_in_", 0) == calibrator.n_features_in_
-        expect(
-            same and hasattr(stage, "predict_proba"), name, stage, "a fitted calibrator of the same classes"
-        )
+        expect(same and hasattr(stage, "predict_proba"), name, stage, "a calibrator of the same classes")
 
 
 def layers(calibrator: Calibrator, value: Any, name: str) -> None:
     """Layers ``W_1, b_1, ..., W_L, b_L`` of a network."""
     weights, biases = value[::2], value[1::2]
     expect(len(weights) == len(biases) > 0, name, value, "a matrix and a row for each layer")
-    for i, (w, b) in enumerate(zip(weights, biases, strict=True)):
-        expect(w.ndim == 2 and b.shape == w.shape[1:], name, w, "layers whose sizes fit")
-        expect(i == 0 or w.shape[0] == weights[i - 1].shape[1], name, w, "layers whose sizes fit")
+    widths = [None, *(w.shape[-1] for w in weights)]
+    for w, b, before in zip(weights, biases, widths, strict=False):
+        fits = w.ndim == 2 and b.shape == w.shape[1:] and before in (None, w.shape[0])
+        expect(fits, name, w, "layers whose sizes fit")
         moderate(calibrator, w, name)
         moderate(calibrator, b, name)
 
@@ -223,7 +223,3 @@ def context(calibrator: Calibrator, value: Any, name: str) -> None:
     expect(isinstance(value, ContextReader) and value.columns, name, value, "columns of context")
     value.check(name)
     expect(hasattr(calibrator, "adjustment_"), name, value, "a second stage that uses it")
-
-
-def _lines(value: Any) -> list[np.ndarray]:
-    return list(map(np.asarray, value)) if isinstance(value, list) else [np.asarray(value)]

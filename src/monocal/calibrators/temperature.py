@@ -106,7 +106,7 @@ class TemperatureScaling(ConeCalibrator):
         self.temperature_ = 1.0 / float(scale[0])
         self.rank_map_ = RankMap(np.array([0]), scale[None], np.zeros((1, 1)))
 
-    def _fit_rows(self, rows: Rows) -> None:
+    def _fit_rows(self, rows: Rows, all_classes: bool) -> None:
         allowed = np.zeros((2, 1, rows.n_ranks), dtype=bool)
         allowed[0, 0, 0] = True
         problem = RankCone(rows, allowed, prior_rows=self.prior_rows)

@@ -51,14 +51,15 @@ def with_old_labels(
         raise InputError(f"y must have one label for each of the {len(X)} rows, but has shape {y.shape}.")
     y, sample_weight, _ = ignored_rows(y.reshape(n), sample_weight, n, ignore_index)
     weights = check_weights(sample_weight, y)
-    counted = np.arange(n) if weights is None else np.flatnonzero(weights)
+    weights = np.ones(n) if weights is None else weights
+    counted = np.flatnonzero(weights)
     if len(counted) < _FEWEST:
         raise InputError(
             f"start: {len(counted)} new rows say too little to change a calibrator by. Keep the old one until there are "
             f"{_FEWEST}."
         )
-    X, y, context = _rows_of(X, counted), y[counted], None if context is None else _rows_of(context, counted)
-    weight = np.ones(n) if weights is None else weights[counted]
+    X, y, weight = _rows_of(X, counted), y[counted], weights[counted]
+    context = None if context is None else _rows_of(context, counted)
     p = _probabilities(start, X, context)
     labels, shares = old_labels(p, int(np.clip(_ADDED // len(p), _LEAST_EACH, _MOST_EACH)))
     shares = shares * (start_rows * weight / float(weight.sum()))[:, None]
@@ -93,9 +94,9 @@ def independent_rows(y: Any, sample_weight: Any, ignore_index: int | None) -> fl
     ``(sum w)^2 / sum w max(w, 1)``, see `calibrated_rows.squared`.
     """
     labels = np.ravel(np.asarray(to_numpy(y)))
-    weight = (
-        np.ones(len(labels)) if sample_weight is None else np.ravel(to_numpy(sample_weight)).astype(float)
-    )
+    weight = np.ones(len(labels))
+    if sample_weight is not None:
+        weight = np.ravel(to_numpy(sample_weight)).astype(float)
     if ignore_index is not None and len(weight) == len(labels):
         weight = weight[labels != ignore_index]
     return float(weight.sum() ** 2 / max(float(squared(weight).sum()), 1e-300))

@@ -50,22 +50,13 @@ _HALF_RANGE = 65472.0
 
 
 class Batch:
-    """Rows of a caller.
-
-    Attributes
-    ----------
-    rows : array (n, m), or GatheredRows
-        In memory, or somewhere that has a source.
-    names : frame or None
-        Without rows, with what the classes are called, for scikit-learn to compare; None where they have no names.
-    dim : str or None
-        The dimension of the classes, where that has a name.
-    """
+    """Rows of a caller."""
 
     def __init__(self, X: Any, layout: Layout, y: Any = None):
-        self.original, self.layout = X, layout
-        self.rows, self.names, self._format = X, None, PLAIN
-        self.dim: str | None = None
+        self.original, self.layout, self._format = X, layout, PLAIN
+        self.rows = X  # (n, m), in memory or somewhere that has a source
+        self.names = None  # a frame without rows, with the names of the classes, for scikit-learn to compare
+        self.dim: str | None = None  # the dimension of the classes, where that has a name
         self._flat: Flat | None = None
         self._plain = is_plain_rows(X) and layout.class_axis in (-1, 1)
         if not self._plain:

@@ -30,19 +30,11 @@ _LARGEST = 1e30
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the context.
-
-    Attributes
-    ----------
-    name : str
-    kind : {"number", "category"}
-    categories : tuple of int or str
-        Those of the calibration rows, in order; empty for a column of numbers.
-    """
+    """One column of the context."""
 
     name: str
-    kind: str
-    categories: tuple[Any, ...] = ()
+    kind: str  # NUMBER or CATEGORY
+    categories: tuple[Any, ...] = ()  # int or str, of the calibration rows, in order
 
     def codes(self, values: np.ndarray) -> np.ndarray:
         """Numbers (n,), or places among the categories."""
@@ -56,17 +48,10 @@ class Column:
 
 @dataclass(frozen=True)
 class ContextReader:
-    """How the context of rows is read. Learnt from the calibration rows.
-
-    Attributes
-    ----------
-    columns : tuple of Column
-    named : bool
-        Whether the columns came with names of their own.
-    """
+    """How the context of rows is read. Learnt from the calibration rows."""
 
     columns: tuple[Column, ...]
-    named: bool = False
+    named: bool = False  # whether the columns came with names of their own
 
     @classmethod
     def of(cls, context: Any) -> ContextReader:
@@ -174,8 +159,6 @@ def _split_columns(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
 
 def _named_parts(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
     """Arrays of one column or several each, with a name; and whether the names are the caller's."""
-    if library_of(context) == "duckdb":
-        context = context.df()
     if hasattr(context, "column_names"):  # pyarrow
         context = {name: context.column(name).to_numpy() for name in context.column_names}
     if hasattr(context, "columns") and not isinstance(context, np.ndarray):  # pandas, polars

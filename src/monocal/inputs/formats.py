@@ -87,7 +87,7 @@ def named_columns(x: Any, axis: int = -1) -> Any:
         return None
     names = column_names(x)
     plain = all(isinstance(name, str) for name in names) or names == [*range(len(names))]
-    if library_of(x) == "duckdb" or not plain:
+    if not plain:
         return sys.modules["pandas"].DataFrame(columns=list(map(_text, names)))
     x = getattr(x, "_meta", x)  # a frame of Dask without its rows
     return sys.modules["pyarrow"].Table.from_batches([x]) if type(x).__name__ == "RecordBatch" else x
@@ -193,29 +193,6 @@ def _refusal(what: str) -> Format:
     return Format(refuse)
 
 
-def _duckdb_array(x: Any) -> Any:
-    """The rows of a relation, which a query makes; results are a frame of pandas, or a column."""
-    frame = x.df()
-    return _frame_array(frame if len(x.columns) > 1 else frame[x.columns[0]])
-
-
-def _duckdb_back(values: np.ndarray, x: Any, axis: int) -> Any:
-    pandas = sys.modules["pandas"]
-    if values.ndim == 2 and len(x.columns) > 1:
-        return pandas.DataFrame(values, columns=x.columns)
-    return pandas.Series(list(values))
-
-
-def _dataset_array(x: Any) -> Any:
-    """A column of a Hugging Face dataset: of numbers, or of lists; in the format of numpy, torch or jax an array already, unless
-    rows differ in length."""
-    entries = x[:]
-    if not isinstance(entries, list) and str(entries.dtype) != "object":
-        return as_array(entries)
-    entries = list(entries)
-    return stacked(entries) if entries and np.ndim(entries[0]) == 1 else np.asarray(entries)
-
-
 # Labelled arrays
 
 
@@ -293,8 +270,8 @@ FORMATS = {
         "blocks (X, y), one for each partition."
     ),
     ("pyarrow", ""): _FRAME,
-    ("duckdb", "DuckDBPyRelation"): Format(_duckdb_array, _duckdb_back),
-    ("datasets", "Column"): Format(_dataset_array),  # such a column cannot be made
+    ("datasets", "Column"): Format(lambda x: as_array(x[:])),  # such a column cannot be made
+    ("duckdb", "DuckDBPyRelation"): _refusal("a relation of DuckDB, a query without rows. Pass X.df()."),
     ("xarray", "DataArray"): Format(lambda x: x.data, _xarray_back),
     ("jax", ""): _JAX,
     ("jaxlib", ""): _JAX,

@@ -23,18 +23,10 @@ from .formats import as_array
 
 @dataclass(frozen=True)
 class Layout:
-    """How arrays are laid out.
+    """How arrays are laid out."""
 
-    Attributes
-    ----------
-    class_axis : int
-        The axis of the classes; negative numbers count from the last.
-    ignore_index : int or None
-        A pixel or token with this label does not count.
-    """
-
-    class_axis: int = -1
-    ignore_index: int | None = None
+    class_axis: int = -1  # of the classes; negative numbers count from the last
+    ignore_index: int | None = None  # a pixel or token with this label does not count
 
     def __post_init__(self) -> None:
         if not _is_whole(self.class_axis):
@@ -76,21 +68,11 @@ ROWS = Layout()  # one row per sample, one column per class, and all labels coun
 
 @dataclass(frozen=True)
 class Flat:
-    """An array as rows, and the way back.
+    """An array as rows, and the way back."""
 
-    Attributes
-    ----------
-    array : array
-        As it came.
-    axis : int
-        Of the classes, counted from the first.
-    rows : array of shape (n, m), or GatheredRows
-        The array itself, a view, or rows that are gathered when asked for.
-    """
-
-    array: Any
-    axis: int
-    rows: Any
+    array: Any  # as it came
+    axis: int  # of the classes, counted from the first
+    rows: Any  # (n, m): the array itself, a view, or `GatheredRows`
 
     @property
     def lead(self) -> tuple[int, ...]:

@@ -94,23 +94,12 @@ class Checked:
 
 @dataclass(frozen=True)
 class Reader:
-    """How rows are read.
+    """How rows are read."""
 
-    Attributes
-    ----------
-    input : {"logits", "probabilities"}
-    smallest : float
-        The smallest positive probability of the calibration rows.
-    context : ContextReader or None
-        How the context of rows is read; None where there is none.
-    layout : Layout
-        Where the classes are, and which labels do not count.
-    """
-
-    input: str = "logits"
-    smallest: float = np.inf
-    context: ContextReader | None = None
-    layout: Layout = ROWS
+    input: str = "logits"  # or "probabilities"
+    smallest: float = np.inf  # positive probability of the calibration rows
+    context: ContextReader | None = None  # how the context of rows is read
+    layout: Layout = ROWS  # where the classes are, and which labels do not count
 
     def values(self, X: Any, first_row: int = 0) -> CheckedMatrix:
         """Checked values in the caller's library. Rows may be a part of more that begins at ``first_row``."""
@@ -195,32 +184,18 @@ def _row_terms(values: Array) -> tuple[Array, Array, Array]:
 class RowMap:
     """A method of a fitted calibrator as a function of rows.
 
-    Attributes
-    ----------
-    name : str
-        The calibrator's class.
-    method : {"predict_proba", "transform", "predict"}
-    n_classes : int
-    input : {"logits", "probabilities"}
-    function : callable
-        ``function(X, first_row, dtype)`` gives the result for rows in memory that begin at ``first_row`` of more, as an array of
-        type ``dtype`` (None: that of ``X``).
-    rank_map : RankMap or None
-        Where the calibrator works by rank.
-    adjustment : Adjustment or None
-        Its second stage.
-    context : ndarray of shape (n, C) or None
-        Of the rows, where the result depends on it.
+    ``function(X, first_row, dtype)`` gives the result for rows in memory that begin at ``first_row`` of more, as an array of type
+    ``dtype`` (None: that of ``X``).
     """
 
-    name: str
-    method: str
+    name: str  # the calibrator's class
+    method: str  # "predict_proba", "transform" or "predict"
     n_classes: int
     input: str
     function: Callable[[Any, int, Any], Any]
-    rank_map: Any = None
-    adjustment: Any = None
-    context: np.ndarray | None = None
+    rank_map: Any = None  # where the calibrator works by rank
+    adjustment: Any = None  # its second stage
+    context: np.ndarray | None = None  # (n, C) of the rows, where the result depends on it
 
 
 def prepared(rows: Checked, **how: Any) -> list[Block]:
@@ -236,27 +211,13 @@ def prepared_block(rows: Checked, **how: Any) -> Block:
 
 
 class Source(ABC):
-    """Checked rows with labels and weights, wherever they live.
+    """Checked rows with labels and weights, wherever they live."""
 
-    Attributes
-    ----------
-    reader : Reader
-        With what it has learnt from the rows.
-    shape : (n, m)
-        Rows that count, and classes.
-    first : array
-        Logits of some of the rows, the first among them, to judge their unit by.
-    single_precision : bool
-        Whether the rows are in single precision, or less.
-    passes : int
-        How often the rows have been read.
-    """
-
-    reader: Reader
-    shape: tuple[int, int]
-    first: Array
-    single_precision: bool
-    passes: int = 1
+    reader: Reader  # with what it has learnt from the rows
+    shape: tuple[int, int]  # rows that count, and classes
+    first: Array  # logits of some of the rows, the first among them, to judge their unit by
+    single_precision: bool  # or less
+    passes: int = 1  # how often the rows have been read
 
     @abstractmethod
     def hold(self, make: Callable[[Checked], Any]) -> Blocks:
