@@ -12,13 +12,15 @@ threads are not: ``fork`` after OpenMP ends a process, and its other pool admits
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cache, partial
+from functools import cache, partial, reduce
 from itertools import chain, count, islice
+from operator import add
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,6 +33,8 @@ T = TypeVar("T")
 # Elements of a block: small enough for the cache of one core, large enough to amortise the cost of the calls.
 CPU_BLOCK = 2**18
 GPU_BLOCK = 2**26
+# Terms of a sum that each thread computes before they are added up.
+_TERMS = 16
 
 
 # How rows are cut.
@@ -110,29 +114,22 @@ def run_parallel(work: Callable[[], object], most: int) -> None:
     with one_blas_thread:
         try:
             _this_thread.at_work = True
-            others += _others.begin(work, most - 1)
+            others += _pool.begin(work, most - 1)
             work()
         finally:
-            try:
-                _finish(others)
-            finally:
-                _this_thread.at_work = False
+            # Those that have not begun will find nothing to do. The others are waited for, even if interrupted.
+            begun, interrupt = [other for other in others if not other.cancel()], None
+            while begun:
+                try:
+                    begun = list(wait(begun).not_done)
+                except BaseException as error:
+                    interrupt = error
+            _this_thread.at_work = False
+            if interrupt is not None:
+                raise interrupt
     for other in others:
         if not other.cancelled():
             other.result()
-
-
-def _finish(others: list[Future[object]]) -> None:
-    """Wait for the threads that have begun, even if interrupted; those that have not will find nothing to do."""
-    begun = [other for other in others if not other.cancel()]
-    interrupt: BaseException | None = None
-    while begun:
-        try:
-            begun = list(wait(begun).not_done)
-        except BaseException as error:
-            interrupt = error
-    if interrupt is not None:
-        raise interrupt
 
 
 def at_work() -> bool:
@@ -140,7 +137,7 @@ def at_work() -> bool:
     return getattr(_this_thread, "at_work", False)
 
 
-class _Others:
+class _Pool:
     """The threads of one process other than the callers', as many as were ever of use at once."""
 
     def __init__(self) -> None:
@@ -158,97 +155,55 @@ class _Others:
             if self._pool is None or self._size < count:
                 if self._pool is not None:
                     self._pool.shutdown(wait=False)
-                self._pool = ThreadPoolExecutor(
-                    count, "monocal", initializer=partial(setattr, _this_thread, "at_work", True)
-                )
-                self._size = count
+                marked = partial(setattr, _this_thread, "at_work", True)
+                self._pool, self._size = ThreadPoolExecutor(count, "monocal", initializer=marked), count
             begun: list[Future[object]] = []
-            try:
+            with contextlib.suppress(RuntimeError):
                 for _ in range(count):
                     begun.append(self._pool.submit(work))
-            except RuntimeError:
-                pass
             return begun
 
 
 _this_thread = threading.local()
-_others = _Others()
+_pool = _Pool()
 
 
-def parallel_map(function: Callable[[Any], T], items: Sequence[Any], serial: bool = False) -> list[T]:
-    """``[function(x) for x in items]`` on threads (unless ``serial``), each with BLAS on one thread; one item is not threaded."""
+def parallel_map(
+    function: Callable[[Any], T], items: Sequence[Any], serial: bool = False, most: int | None = None
+) -> list[T]:
+    """``[function(x) for x in items]`` on at most ``most`` threads (unless ``serial``); one item is not threaded.
+
+    Where several items fail, the first error is raised, an interrupt before all.
+    """
     if len(items) == 1:
         return [function(items[0])]
     results: dict[int, T] = {}
-    _each(function, items, serial, None, results.__setitem__)
+    numbers, errors = count(), dict[int, BaseException]()
+
+    def work() -> None:
+        i = 0
+        try:
+            while not errors and (i := next(numbers)) < len(items):
+                results[i] = function(items[i])
+        except BaseException as error:  # an interrupt, too, is a reason for all to stop
+            errors[i] = error
+
+    run_parallel(work, 1 if serial or at_work() else min(available_threads(), len(items), most or len(items)))
+    if errors:
+        try:
+            raise errors[min(errors, key=lambda i: (isinstance(errors[i], Exception), i))]
+        finally:
+            errors.clear()  # breaks the reference cycle between an error and its frame
     return [results[i] for i in range(len(items))]
 
 
 def parallel_sum(
     function: Callable[[Any], T], items: Sequence[Any], serial: bool = False, most: int | None = None
 ) -> T:
-    """The sum of ``function(x)``, from first to last, on at most ``most`` threads; later terms are computed meanwhile."""
-    if len(items) == 1:
-        return function(items[0])
-    added = _AddedInOrder()
-    _each(function, items, serial, most, added.take)
-    return added.total()
-
-
-def _each(
-    function: Callable[[Any], T],
-    items: Sequence[Any],
-    serial: bool,
-    most: int | None,
-    take: Callable[[int, T], None],
-) -> None:
-    """``take(i, function(items[i]))`` for all i, in any order. Where several fail, the first error is raised."""
-    numbers, errors = count(), dict[int, BaseException]()
-
-    def work() -> None:
-        i = 0
-        try:
-            while not errors:  # whatever comes before one that fails has begun, and is finished
-                i = next(numbers)
-                if i >= len(items):
-                    return
-                take(i, function(items[i]))
-        except BaseException as error:  # an interrupt, too, is a reason for all to stop
-            errors[i] = error
-
-    threads = 1 if serial or at_work() else min(available_threads(), len(items), most or len(items))
-    run_parallel(work, threads)
-    if errors:
-        try:
-            # An interrupt before all, then what comes first.
-            raise errors[min(errors, key=lambda i: (isinstance(errors[i], Exception), i))]
-        finally:
-            errors.clear()  # breaks the reference cycle between an error and its frame
-
-
-class _AddedInOrder:
-    """What comes in any order, added up from first to last."""
-
-    def __init__(self) -> None:
-        self._waits: dict[int, Any] = {}
-        self._next = 0
-        self._total: Any = None
-        self._lock = threading.Lock()
-
-    def take(self, i: int, more: Any) -> None:
-        self._waits[i] = more
-        if self._lock.acquire(blocking=False):  # else another thread adds, and there is no need to wait
-            try:
-                self.total()
-            finally:
-                self._lock.release()
-
-    def total(self) -> Any:
-        while self._next in self._waits:
-            more = self._waits.pop(self._next)
-            self._total = self._total + more if self._next else more
-            self._next += 1
-        return self._total
+    """The sum of ``function(x)``, from first to last, on at most ``most`` threads; few terms are held at a time."""
+    size = _TERMS * available_threads()
+    rounds = (items[i : i + size] for i in range(0, len(items), size))
+    return reduce(add, chain.from_iterable(parallel_map(function, some, serial, most) for some in rounds))
 
 
 class _OneBlasThread:
@@ -298,7 +253,7 @@ one_blas_thread = _OneBlasThread()
 def _reset_after_fork() -> None:
     """In a child only the thread that forked exists, and it is idle."""
     one_blas_thread.reset()
-    _others.reset()
+    _pool.reset()
     _this_thread.at_work = False
 
 
