@@ -58,8 +58,8 @@ def test_the_subject_helps_on_real_questions():
     assert nll(probs, data.y_val[test]) < nll(plain.predict_proba(data.logits_val[test]), data.y_val[test])
 
 
-@pytest.mark.parametrize("n", [1000, 5000])
-def test_noise_costs_nothing(n):
+def test_noise_costs_nothing():
+    n = 1000
     rng = np.random.default_rng(0)
     z, y = bent(10, n=n)
     held_out, labels = bent(10, n=6000)

@@ -19,25 +19,9 @@ def fitted():
 
 
 def in_blocks(z, y, table, tmp_path):
-    return (
-        (lambda: ((z[i : i + 501], y[i : i + 501], table[i : i + 501]) for i in range(0, len(z), 501))),
-        None,
-        None,
-    )
-
-
-def in_weighted_blocks(z, y, table, tmp_path):
-    ones = np.ones(len(z))
-    return (
-        (
-            lambda: (
-                (z[i : i + 501], y[i : i + 501], ones[i : i + 501], table[i : i + 501])
-                for i in range(0, len(z), 501)
-            )
-        ),
-        None,
-        None,
-    )
+    weight = np.ones(len(z))
+    cut = [slice(i, i + 501) for i in range(0, len(z), 501)]
+    return (lambda: ((z[c], y[c], weight[c], table[c]) for c in cut)), None, None
 
 
 def in_memmap(z, y, table, tmp_path):
@@ -76,7 +60,7 @@ def in_torch(z, y, table, tmp_path):
     return torch.as_tensor(z), torch.as_tensor(y), torch.as_tensor(table)
 
 
-PLACES = [in_blocks, in_weighted_blocks, in_memmap, in_h5py, in_zarr, in_dask, in_torch]
+PLACES = [in_blocks, in_memmap, in_h5py, in_zarr, in_dask, in_torch]
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda f: f.__name__)

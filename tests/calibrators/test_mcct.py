@@ -17,10 +17,7 @@ from monocal.core import rows as row_sums
 
 SETS = [
     "nncal_cifar10_densenet40",
-    "toplabel_cifar10_resnet50_brier",
-    "toplabel_cifar10_wide_resnet_flsd53",
     "toplabel_cifar100_wide_resnet_brier",
-    "toplabel_cifar100_densenet121_brier",
     "netcal_cifar10_lenet-5",
     "netcal_cifar100_densenet-bc-100",
     "sctl_cifar10LT_densenet40",
@@ -78,7 +75,7 @@ def violation(cal, z, y):
 
 
 @pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize(("shrinkage", "prior_rows"), [(0, 0), (0, 8), (20, 0), (20, 8)])
+@pytest.mark.parametrize(("shrinkage", "prior_rows"), [(0, 0), (20, 0), (20, 8)])
 def test_certified_on_real_logits(shared_logits, name, shrinkage, prior_rows):
     data = shared_logits(name)
     cal = mc.MCCT(shrinkage=shrinkage, prior_rows=prior_rows).fit(data.logits_val, data.y_val)
@@ -174,21 +171,15 @@ def test_large_shrinkage_is_temperature_scaling():
     np.testing.assert_allclose(cal.predict_proba(z), ts.predict_proba(z), atol=1e-6)
 
 
-@pytest.mark.parametrize("family", [mc.MCCT, mc.ConditionalMCCT])
-def test_top_k_of_all_classes_is_no_top_k(family):
-    z, y = example()
-    a, b = (family(top_k=k).fit(z, y) for k in (None, 8))
-    np.testing.assert_array_equal(a.predict_proba(z), b.predict_proba(z))
-    assert family(top_k=3).fit(z, y).rank_map_.starts.max() < 3
-
-
 @pytest.mark.filterwarnings("ignore::monocal.errors.OrderWarning")
 @pytest.mark.parametrize("family", [mc.MCCT, mc.MCCTInverse, mc.ConditionalMCCT, mc.MCCT.as_published])
-def test_more_ranks_than_classes_are_refused(family):
+def test_top_k_counts_the_classes(family):
     z, y = example()
-    with pytest.raises(
-        mc.InputError, match="top_k must be at most the number of classes, but is 9 where X has 8"
-    ):
+    if family in (mc.MCCT, mc.ConditionalMCCT):
+        a, b = (family(top_k=k).fit(z, y) for k in (None, 8))
+        np.testing.assert_array_equal(a.predict_proba(z), b.predict_proba(z))
+        assert family(top_k=3).fit(z, y).rank_map_.starts.max() < 3
+    with pytest.raises(mc.InputError, match="at most the number of classes, but is 9 where X has 8"):
         family(top_k=9).fit(z, y)
 
 
@@ -385,18 +376,12 @@ def test_enormous_values_among_the_logits(how):
     assert cal.solution_.objective < mc.MCCT().fit(reference, y).solution_.objective + 0.01
 
 
-@pytest.mark.parametrize("size", [1e-7, 1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("size", [1e-7, 1e-3, 1e3])
 def test_the_unit_of_the_logits_does_not_matter(size):
     z, y, _ = softened()
-    assert (
-        abs(
-            mc.TemperatureScaling(prior_rows=0).fit(z * size, y).temperature_
-            / size
-            / mc.TemperatureScaling(prior_rows=0).fit(z, y).temperature_
-            - 1
-        )
-        < 1e-4
-    )
+    expected = mc.TemperatureScaling(prior_rows=0).fit(z, y).temperature_
+    temperature = mc.TemperatureScaling(prior_rows=0).fit(z * size, y).temperature_
+    assert temperature / size == pytest.approx(expected, rel=1e-4)
     p = mc.MCCT().fit(z * size, y).predict_proba(np.array([[3e38, -3e38, *np.zeros(18)]]))
     assert np.isfinite(p).all()
 
