@@ -142,7 +142,6 @@ def test_several_columns_make_combinations():
         (np.zeros((N, 2, 2)), r"\(400, 2, 2\)"),
         ([[1]] * (N - 1) + [[1, 2]], "one value per row"),
         ([{}] * N, "numbers or text"),
-        (PROBS[:, 0] + 1j, "complex"),
         ({}, "at least one column"),
         (np.zeros((N, 0)), "at least one column"),
     ],

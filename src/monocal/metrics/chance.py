@@ -1,18 +1,16 @@
-r"""What chance alone does to a calibrated predictor in groups of rows, and which groups do more than that.
+"""What chance alone does to a calibrated predictor in groups of rows, and which groups do more than that.
 
-If the confidences are calibrated, the rows of a group in a narrow slice of confidence are wrong about ``Binomial(n,
-mean (1 - c))`` times: a number that varies no less than the true one (Hoeffding), and hardly more, as the slice is
-narrow. Drawing it for every slice of every group gives what a calibrated predictor shows in that group, at a cost
+If the confidences are calibrated, the rows of a group in a narrow slice of confidence are wrong about ``Binomial(n, mean (1 -
+c))`` times: a number that varies no less than the true one (Hoeffding, Ann. Math. Stat. 27, 1956), and hardly more, as the
+slice is narrow. Drawing it for every slice of every group gives what a calibrated predictor shows in that group, at a cost
 that does not grow with the rows: the floor of its ECE, and the p-value of
 
     ECE + |mean confidence - accuracy|,
 
-which is large where errors have one direction and where they have not. With weights ``n`` is ``(sum w)^2 / sum
-w^2``.
+which is large whether errors have one direction or not. With weights ``n`` is ``(sum w)^2 / sum w^2``.
 
-The floor of all rows, without groups, is the same from single rows: row i is right with probability ``c_i``. Its
-test is one-sided, and so is the interval shown with it: from 0 to the smallest value that is still within chance,
-so that the observed ECE lies outside exactly where it is called more than chance.
+The floor of all rows is the same from single rows: row i is right with probability ``c_i``. Its test is one-sided, and so is the
+interval: from 0 to the smallest value within chance, so that the observed ECE lies outside exactly where it is more than chance.
 """
 
 from __future__ import annotations
@@ -42,10 +40,7 @@ _LEAST_SURPLUS, _SURPLUS = 5, 100  # how much smaller a p-value can get than the
 
 
 class CalibratedGroups:
-    """Errors of a calibrated predictor in every slice of every group: ``scale * Binomial(size, share)``, less ``mean``.
-
-    Arrays of shape (G, K, S) for S slices of each of the K bins; ``weight`` (G,) is that of the groups.
-    """
+    """Errors of a calibrated predictor in slices of bins of groups, (G, K, S): ``scale * Binomial(size, share) - mean``."""
 
     def __init__(self, rows: Outcomes, group: Integers, n_groups: int, n_bins: int) -> None:
         shape = (n_groups, n_bins, _SLICES)
@@ -86,13 +81,8 @@ def what_chance_does(
 ) -> tuple[Floats, Floats, Floats]:
     """Median ECE by chance of every group (G,), draws of the mean ECE by weight, and p-values (G,) of ``ece + |gap|``.
 
-    A group is drawn until 20 draws reach the observed value, or often enough for its p-value to count at this false discovery
-    ``rate``: where few groups are that far off, each can be drawn often.
-
-    References
-    ----------
-    Besag & Clifford, Sequential Monte Carlo p-values, Biometrika 78 (1991).
-    Hoeffding, On the distribution of the number of successes in independent trials, Ann. Math. Stat. 27 (1956).
+    A group is drawn until 20 draws reach the observed value (Besag & Clifford, Biometrika 78, 1991), or often enough for its
+    p-value to count at this false discovery ``rate``: where few groups are that far off, each can be drawn often.
     """
     n_groups = len(ece)
     observed = (ece + np.abs(gap)) * (1 - 1e-9)  # sums of the same numbers round differently
@@ -137,7 +127,6 @@ class Floor:
     Attributes
     ----------
     median : float
-        Of the draws.
     low, high : float
         What is within chance: from 0 to the largest ECE that ``more_than_chance`` does not call so.
     observed, p_value : float or None
@@ -192,28 +181,19 @@ def ece_floor(
 ) -> Floor:
     """ECE that these probabilities would show if they were perfectly calibrated.
 
+    A small p-value says "not calibrated"; a large one says that this many samples cannot tell.
+
     Parameters
     ----------
-    probs : (n, m) array
-        Rows of class probabilities.
-    labels : (n,) array, optional
-        True classes; with them the observed ECE and its p-value are given.
+    probs, labels, level, sample_weight, seed, class_axis, ignore_index
+        As in `evaluate`; with labels the observed ECE and its p-value ``(1 + #{draws >= observed}) / (1 + n_draws)`` are
+        computed.
     n_draws : int
         Draws of outcomes.
     metric : {"ece", "top_label_ece", "positive_ece"}
         Which error: of the top class, within each predicted class, or of P(class 1) with two classes.
     n_bins : int, optional
         Its bins: 15, or 5 for each predicted class.
-    level : float
-        Share of the draws within chance, from 0 to ``high``; one minus it is the level of the test.
-    sample_weight : (n,) array, optional
-    seed, class_axis, ignore_index
-        As in `evaluate`.
-
-    Notes
-    -----
-    A small p-value says "not calibrated"; a large one says that this many samples cannot tell. ``p_value`` is
-    ``(1 + #{draws >= observed}) / (1 + n_draws)``, so it is never zero.
 
     References
     ----------

@@ -5,14 +5,9 @@ For a proper loss ``l``, predictions ``p`` and all maps ``g`` of predictions to 
     E l(p, y)  =  min_g E l(g(p), y)   +   [E l(p, y) - min_g E l(g(p), y)]
     loss       =  refinement           +   calibration
 
-The best map is ``g(p) = P(y | p)``, so that in the population
-
-    NLL:    refinement = E H(P(y | p)),                        calibration = E KL(P(y | p) || p)
-    Brier:  refinement = E sum_j P(j | p) (1 - P(j | p)),      calibration = E |P(. | p) - p|^2
-
-Here ``g`` is what a calibrator learns, and each row is judged by a map that has not seen it (folds). No family holds every
-map and none is learnt without error, so that the refinement is a little too large and the calibration too small: it is what
-this calibrator can really remove, and below zero where it does harm.
+The best map is ``g(p) = P(y | p)``. Here ``g`` is what a calibrator learns, and each row is judged by a map that was fitted
+without it (folds). No family holds every map and none is learnt without error, so that the refinement is a little too large
+and the calibration too small: it is what this calibrator can really remove, and below zero where it does harm.
 """
 
 from __future__ import annotations
@@ -65,16 +60,12 @@ class Decomposition:
     Attributes
     ----------
     nll, brier : LossParts
-        With ``total``, ``calibration`` and ``refinement``.
 
     Examples
     --------
-    >>> import monocal as mc
-    >>> from scipy.special import softmax
-    >>> data = mc.data.synthetic(500, 3, seed=0)
-    >>> parts = mc.metrics.decompose(softmax(data.values, axis=1), data.labels)
-    >>> round(parts.brier.calibration + parts.brier.refinement - parts.brier.total, 12)
-    0.0
+    >>> from monocal.metrics import Decomposition, LossParts
+    >>> Decomposition(LossParts(0.5, 0.1, 0.4), LossParts(0.3, 0.1, 0.2)).nll.calibration
+    0.1
     """
 
     nll: LossParts
@@ -102,26 +93,19 @@ def decompose(
 
     Parameters
     ----------
-    probs : (n, m) array
-        Rows of class probabilities.
-    labels : (n,) array
-        True classes.
+    probs, labels, sample_weight, class_axis, ignore_index
+        As in `evaluate`.
     calibrator : Calibrator, optional
         Whose maps are tried; ``ConditionalMCCT()`` when None, so that the calibration part is what a map that keeps the order
         of the classes can remove. `StructuredMCCT` may change it.
     cv : int
         Folds. They are dealt by the probabilities of a row, whatever its label, so that neither the order of rows nor
-        repeated ones matter: a row of weight 2 is two rows. All rows with the same probabilities share a fold, so there must
-        be at least two different ones.
-    sample_weight : (n,) array, optional
-    class_axis, ignore_index
-        As in `evaluate`.
+        repeated ones matter; at least two rows must differ in their probabilities.
 
     References
     ----------
-    Bröcker, Reliability, sufficiency, and the decomposition of proper scores, Quarterly Journal of the Royal Meteorological
-    Society 135 (2009).
-    Berta, Holzmüller, Jordan & Bach, Rethinking early stopping: refine, then calibrate, 2025, for the minimum over maps.
+    Bröcker, Reliability, sufficiency, and the decomposition of proper scores, QJRMS 135 (2009).
+    Berta, Holzmüller, Jordan & Bach, Rethinking early stopping: refine, then calibrate, 2025.
 
     Examples
     --------

@@ -41,15 +41,11 @@ class Evaluation:
     Attributes
     ----------
     estimates : dict of str to Estimate
-        By the name of the metric.
     n_samples, n_classes : int
         Rows of weight zero are not counted.
-    n_boot : int
-        Draws behind the intervals; 0 when there are none.
-    level : float
-        Coverage of the intervals.
+    n_boot, level : int, float
+        Of the intervals.
     groups : GroupEvaluation or None
-        Calibration of each group, if groups were passed.
     near_ties : float or None
         Share of the rows (of some 2,000 that are examined) whose two largest probabilities differ by a millionth of themselves
         at most. A map by ranks may jump there; from 1 % on it is shown. None for Dask arrays and files.
@@ -57,8 +53,7 @@ class Evaluation:
     Examples
     --------
     >>> import monocal as mc
-    >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
-    >>> print(mc.evaluate(probs, labels, metrics=["nll", "accuracy"]))
+    >>> print(mc.evaluate([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0], metrics=["nll", "accuracy"]))
     Evaluation of 4 samples, 2 classes
       nll       0.64557
       accuracy  0.75000
@@ -173,10 +168,10 @@ def evaluate(
     Parameters
     ----------
     probs : (n, m) array, or (n,) of P(class 1)
-        Rows of class probabilities: numpy of any float type, nested lists, a frame or a torch tensor. Of two classes one column
-        is enough, P(class 1) of shape (n,) or (n, 1). Or an array of more axes, such as (N, C, H, W) with ``class_axis=1``. Of a
-        Dask array, and of an array of more axes in a large file, the metrics that merge are computed part by part, without
-        intervals. Of `TopK` rows and their probabilities, those that need no more than the largest probabilities.
+        Rows of class probabilities: numpy of any float type, nested lists, a frame or a torch tensor; or an array of more
+        axes, such as (N, C, H, W) with ``class_axis=1``. Of a Dask array, and of an array of more axes in a large file, the
+        metrics that merge are computed part by part, without intervals. Of `TopK` rows, those that need the largest
+        probabilities only.
     labels : (n,) array
         True classes: integers from 0 to m - 1, or names of the columns of a frame, as in `Calibrator.fit`. Other names are the
         classes in sorted order, as in scikit-learn; all of them must occur. Of two classes also -1 and +1, or booleans. With
@@ -212,25 +207,16 @@ def evaluate(
     makes an error larger; those of ``auc``, slope and intercept are from what each row adds to them. Where fewer than five
     effective rows (more where weights are very uneven) are wrong, or right, or of one class, only the accuracies of rows of equal
     weight have one, and ``reason`` says so. The other metrics have none, and neither has an infinite value.
-    ``benchmarks/statistics_check.py`` measures the coverage.
-
-    References
-    ----------
-    Brown, Cai & DasGupta, Interval estimation for a binomial proportion, Statistical Science 16 (2001).
-    Davison & Hinkley, Bootstrap methods and their application, Cambridge 1997, section 5.4, for inverted tests.
 
     Examples
     --------
     >>> import monocal as mc
     >>> data = mc.data.synthetic(2000, 5)
     >>> cal = mc.TemperatureScaling().fit(data.values, data.labels)
-    >>> result = mc.evaluate(cal.predict_proba(data.values), data.labels, metrics=["nll", "ece"], n_boot=100)
-    >>> print(result)
+    >>> print(mc.evaluate(cal.predict_proba(data.values), data.labels, metrics=["nll", "ece"], n_boot=100))
     Evaluation of 2,000 samples, 5 classes, 95% intervals from 100 draws
       nll  0.49470  [0.45686, 0.53606]
       ece  0.01060  [0.00000, 0.02152]
-    >>> mc.evaluate([0.1, 0.8, 0.7, 0.4], [False, True, False, True], metrics="auc")["auc"].value
-    0.75
     """
     n_boot, level = check_count(n_boot, "n_boot", least=0), check_fraction(level, "level")
     options = Options(n_bins, top_k, bin_size, bandwidth).checked()
@@ -278,10 +264,7 @@ class Evaluator:
     Examples
     --------
     >>> import monocal as mc
-    >>> parts = [([[0.9, 0.1], [0.2, 0.8]], [0, 1]), ([[0.6, 0.4]], [1])]
-    >>> evaluator = mc.metrics.Evaluator()
-    >>> for probs, labels in parts:
-    ...     evaluator = evaluator.update(probs, labels)
+    >>> evaluator = mc.metrics.Evaluator().update([[0.9, 0.1], [0.2, 0.8]], [0, 1]).update([[0.6, 0.4]], [1])
     >>> round(evaluator.result()["nll"].value, 4)
     0.4149
     """

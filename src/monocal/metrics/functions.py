@@ -133,8 +133,7 @@ class BrierParts:
     Examples
     --------
     >>> import monocal as mc
-    >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
-    >>> mc.metrics.brier_parts(probs, labels, n_bins=5).total == mc.metrics.brier(probs, labels)
+    >>> mc.metrics.brier_parts([0.1, 0.2, 0.7, 0.4], [0, 1, 1, 0]).total == mc.metrics.brier([0.1, 0.2, 0.7, 0.4], [0, 1, 1, 0])
     True
     """
 
@@ -276,10 +275,8 @@ def brier_parts(
     Examples
     --------
     >>> import monocal as mc
-    >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
-    >>> parts = mc.metrics.brier_parts(probs, labels, n_bins=5)
-    >>> round(parts.calibration, 3), round(parts.refinement, 3)
-    (0.349, 0.125)
+    >>> round(mc.metrics.brier_parts([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0], n_bins=5).calibration, 3)
+    0.349
     """
     options, layout = Options(n_bins=n_bins).checked(), Layout(class_axis, ignore_index)
     return statistics_of(probs, labels, sample_weight, layout, "brier_calibration", options)[0].brier_parts

@@ -16,11 +16,10 @@ NaT, masked) are a group of their own. Several columns make a group of every com
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import false_discovery_control
 
@@ -37,7 +36,6 @@ from .units import one_line, quoted
 
 PREDICTED = "predicted"
 _FEW = 10  # rows, below which a group says next to nothing
-_MISSING = "(missing)"
 _MOST_FRACTIONS = 1000
 
 
@@ -60,11 +58,7 @@ def read_groups(groups: Any, n: int, name: str = "groups") -> Grouping:
         parts = [groups[column] for column in groups.columns]
     else:
         array = _as_array(groups, name)
-        if array.ndim not in (1, 2):
-            raise InputError(
-                f"{name}: expected one value or one row of values per row, got shape {array.shape}."
-            )
-        parts = [array] if array.ndim == 1 else list(array.T)
+        parts = list(array.T) if array.ndim == 2 else [array]
     if not parts:
         raise InputError(f"{name}: expected at least one column, got none.")
     columns = [_read_column(_as_array(part, name), n, name) for part in parts]
@@ -94,13 +88,9 @@ def _as_array(values: Any, name: str) -> np.ndarray:
 def _read_column(array: np.ndarray, n: int, name: str) -> Grouping:
     if array.shape != (n,):
         raise InputError(f"{name}: expected one value for each of the {n} rows, got shape {array.shape}.")
-    if array.dtype.kind not in "biufMmOUST":
-        raise InputError(
-            f"{name}: values of type {array.dtype} make no groups. Give numbers, text or categories."
-        )
+    values = (array.astype(str) if array.dtype.kind in "Mm" else array).tolist()
     places: dict[Any, int] = {}
     try:
-        values = (array.astype(str) if array.dtype.kind in "Mm" else array).tolist()
         number = np.array([places.setdefault(value, len(places)) for value in values], np.int64)
     except TypeError as error:
         raise InputError(f"{name}: expected numbers or text, one value per row. {error}") from error
@@ -113,17 +103,15 @@ def _read_column(array: np.ndarray, n: int, name: str) -> Grouping:
             f"{name}: {len(places)} different fractional numbers make no groups. Cut them into ranges first, for instance "
             "np.digitize(values, [0.2, 0.5])."
         )
-    texts = [_text(value) for value in places]
-    names = sorted(set(texts), key=lambda text: (text == _MISSING, text))
-    place = {text: k for k, text in enumerate(names)}
-    return Grouping(np.array([place[text] for text in texts], np.int64)[number], tuple(names))
+    names, of_value = np.unique([_text(value) for value in places], return_inverse=True)
+    return Grouping(of_value[number], tuple(names.tolist()))
 
 
 def _text(value: Any) -> str:
-    if value is None or type(value).__name__ in ("NAType", "NaTType") or str(value) == "NaT":
-        return _MISSING
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or str(value) in ("NaT", "nan"):
+        return "(missing)"
     if isinstance(value, (float, np.floating)):
-        return _MISSING if value != value else f"{float(value):.15g}"
+        return f"{float(value):.15g}"
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
@@ -138,7 +126,7 @@ class Group:
     accuracy, confidence : float
         Share of rows that are right, and mean confidence; of two classes the share of class 1, and mean P(class 1).
     over_confidence, low, high : float
-        Confidence minus accuracy, and the ends of its interval; negative is under-confident, or P(class 1) too low.
+        Confidence minus accuracy, and its interval; negative is under-confident, or P(class 1) too low.
     ece, floor : float
         ECE of the group, and the median ECE of a perfectly calibrated predictor with the same confidences.
     p_value, p_adjusted : float
@@ -189,21 +177,18 @@ _COLUMNS = [column for column in Group.__dataclass_fields__ if column != "name"]
 
 @dataclass(frozen=True, repr=False)
 class GroupEvaluation:
-    """Calibration of every group, the worst first: iterate, use ``result["law"]``, or read the columns.
+    """Calibration of every group, the worst first: iterate, or use ``result["law"]``.
 
     Attributes
     ----------
-    names : tuple of str
-    rows : (G,) array of int
-    accuracy, confidence, low, high, ece, floor, p_value, p_adjusted : (G,) arrays
-        As in `Group`.
+    groups : tuple of Group
+        Each of their numbers is also an array (G,) of all groups, such as ``result.ece``; ``names`` is a tuple.
     mean_ece, mean_floor, mean_p_value : float
         Mean of the groups' ECEs by rows, the median of what chance alone makes of it, and the share of draws that reach it. Of
         predicted classes it is `top_label_ece`.
     level : float
         Coverage of the intervals; one minus it is the false discovery rate of the groups called off.
-    kind : str
-        What the groups are: "group", or "predicted class".
+    kind : {"group", "predicted class"}
     obstacles : tuple of Obstacle
         Predicted classes where the order of the classes itself is wrong; of predicted classes only.
     two : bool
@@ -214,20 +199,11 @@ class GroupEvaluation:
     >>> import monocal as mc
     >>> data = mc.data.synthetic(900, 3)
     >>> groups = mc.evaluate(data.truth, data.labels, metrics="ece", groups="predicted").groups
-    >>> [(group.name, group.rows) for group in groups]
-    [('2', 278), ('0', 342), ('1', 280)]
+    >>> groups.names, groups.rows.tolist()
+    (('2', '0', '1'), [278, 342, 280])
     """
 
-    names: tuple[str, ...]
-    rows: Integers
-    accuracy: Floats
-    confidence: Floats
-    low: Floats
-    high: Floats
-    ece: Floats
-    floor: Floats
-    p_value: Floats
-    p_adjusted: Floats
+    groups: tuple[Group, ...]
     mean_ece: float
     mean_floor: float
     mean_p_value: float
@@ -236,15 +212,15 @@ class GroupEvaluation:
     obstacles: tuple[Obstacle, ...] = ()
     two: bool = False
 
-    @property
-    def over_confidence(self) -> Floats:
-        """Confidence minus accuracy of each group."""
-        return self.confidence - self.accuracy
+    def __getattr__(self, name: str) -> Any:
+        if name not in _COLUMNS:
+            raise AttributeError(f"GroupEvaluation has no attribute {name!r}")
+        return np.array([getattr(group, name) for group in self.groups])
 
     @property
-    def off(self) -> NDArray[np.bool_]:
-        """Which groups are off beyond chance."""
-        return self.p_adjusted <= 1 - self.level + 1e-12
+    def names(self) -> tuple[str, ...]:
+        """Names of the groups."""
+        return tuple(group.name for group in self.groups)
 
     @property
     def plural(self) -> str:
@@ -254,22 +230,20 @@ class GroupEvaluation:
     @property
     def worst(self) -> Group:
         """Of the groups that are off beyond chance, the one whose interval is farthest from zero."""
-        return self[0]
+        return self.groups[0]
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.groups)
 
     def __iter__(self) -> Iterator[Group]:
-        return (self[k] for k in range(len(self)))
+        return iter(self.groups)
 
     def __getitem__(self, group: int | str) -> Group:
-        if isinstance(group, str):
-            if group not in self.names:
-                raise KeyError(f"There is no {self.kind} {group!r}.")
-            group = self.names.index(group)
-        return Group(
-            self.names[group], **{column: getattr(self, column)[group].item() for column in _COLUMNS}
-        )
+        if isinstance(group, int):
+            return self.groups[group]
+        if group not in self.names:
+            raise KeyError(f"There is no {self.kind} {group!r}.")
+        return self.groups[self.names.index(group)]
 
     @property
     def verdict(self) -> str:
@@ -288,7 +262,7 @@ class GroupEvaluation:
 
     def table(self, limit: int | None = 20) -> str:
         """The first ``limit`` groups as lines of at most 79 characters, in per cent."""
-        shown = [self[k] for k in range(len(self) if limit is None else min(limit, len(self)))]
+        shown = self.groups[:limit]
         names = [one_line(group.name) for group in shown]
         names = [name if len(name) <= 18 else f"{name[:17]}…" for name in names]
         width = max(map(len, (self.kind, *names)))
@@ -327,10 +301,14 @@ class GroupEvaluation:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
-            **{name: getattr(self, name) for name in ("kind", "level", "verdict")},
+            "kind": self.kind,
+            "level": self.level,
+            "verdict": self.verdict,
             "n_groups": len(self),
             "n_off": int(self.off.sum()),
-            **{name: getattr(self, name) for name in ("mean_ece", "mean_floor", "mean_p_value")},
+            "mean_ece": self.mean_ece,
+            "mean_floor": self.mean_floor,
+            "mean_p_value": self.mean_p_value,
             "groups": [dict(group.__dict__) for group in self],
             "obstacles": [one.to_dict() for one in self.obstacles],
         }
@@ -338,8 +316,7 @@ class GroupEvaluation:
     def to_pandas(self) -> Any:
         """Frame with one row per group, the worst first."""
         pandas = errors.require("pandas", "data")
-        index = pandas.Index(list(self.names), name=self.kind)
-        return pandas.DataFrame({column: getattr(self, column) for column in _COLUMNS}, index=index)
+        return pandas.DataFrame([group.__dict__ for group in self]).set_index("name").rename_axis(self.kind)
 
 
 def evaluate_groups(
@@ -358,10 +335,11 @@ def evaluate_groups(
     """
     names = class_names_of(class_names, rows.n_classes)
     grouping, generator = grouping_of(rows, groups, names), np.random.default_rng(seed)
-    columns = _measure(rows.positive if rows.is_binary else rows, grouping, n_bins, level, generator)
+    result = _measure(rows.positive if rows.is_binary else rows, grouping, n_bins, level, generator)
+    result = replace(result, two=rows.is_binary)
     if _is_predicted(groups):
-        columns |= {"kind": "predicted class", "obstacles": find_obstacles(rows, names, 1 - level)}
-    return GroupEvaluation(**columns, level=level, two=rows.is_binary)
+        return replace(result, kind="predicted class", obstacles=find_obstacles(rows, names, 1 - level))
+    return result
 
 
 def _is_predicted(groups: Any) -> bool:
@@ -389,8 +367,8 @@ def class_names_of(class_names: Sequence[str] | None, n_classes: int) -> list[st
 
 def _measure(
     rows: Outcomes, grouping: Grouping, n_bins: int, level: float, generator: np.random.Generator
-) -> dict[str, Any]:
-    """The columns of the result, the worst first."""
+) -> GroupEvaluation:
+    """The groups, the worst first."""
     number, n_groups = grouping.number, len(grouping.names)
     sums = BinSums.of_stack(group_stack(rows, number, n_groups, n_bins))
     weight, squares = sums.weight.sum(axis=1), sums.weight_squared.sum(axis=1)
@@ -408,26 +386,14 @@ def _measure(
     calibrated = CalibratedGroups(rows, number, n_groups, n_bins)
     floor, draws, p_value = what_chance_does(calibrated, ece, confidence - accuracy, 1 - level, generator)
     p_adjusted, mean = false_discovery_control(p_value), mean_ece(sums)
+    off = p_adjusted <= 1 - level + 1e-12
     surely = np.clip(np.maximum(low, -high), 0, None)
-    order = np.lexsort((-(ece - floor), -surely, p_adjusted > 1 - level + 1e-12))
-    columns = {
-        "rows": np.bincount(number, minlength=n_groups),
-        "accuracy": accuracy,
-        "confidence": confidence,
-        "low": low,
-        "high": high,
-        "ece": ece,
-        "floor": floor,
-        "p_value": p_value,
-        "p_adjusted": p_adjusted,
-    }
-    return {
-        "names": tuple(grouping.names[k] for k in order.tolist()),
-        **{name: column[order] for name, column in columns.items()},
-        "mean_ece": mean,
-        "mean_floor": float(np.median(draws)),
-        "mean_p_value": (1 + np.count_nonzero(draws >= mean)) / (1 + len(draws)),
-    }
+    count, gap = np.bincount(number, minlength=n_groups), confidence - accuracy
+    columns = (count, accuracy, confidence, gap, low, high, ece, floor, p_value, p_adjusted, off)
+    order = np.lexsort((-(ece - floor), -surely, ~off)).tolist()
+    groups = tuple(Group(grouping.names[k], *(column[k].item() for column in columns)) for k in order)
+    p_of_mean = (1 + np.count_nonzero(draws >= mean)) / (1 + len(draws))
+    return GroupEvaluation(groups, mean, float(np.median(draws)), p_of_mean, level)
 
 
 def _interval(

@@ -76,17 +76,14 @@ class Estimate:
     ----------
     value : float
     low, high : float or None
-        Ends of the interval.
     reason : str
         Why a requested interval is missing: rows of the rare outcome are too few.
 
     Examples
     --------
     >>> import monocal as mc
-    >>> probs, labels = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [0, 1, 1, 0]
-    >>> estimate = mc.evaluate(probs, labels, metrics="accuracy", n_boot=10)["accuracy"]
-    >>> estimate.value, round(estimate.low, 3), round(estimate.high, 3)
-    (0.75, 0.301, 0.954)
+    >>> print(mc.evaluate([0.1, 0.2, 0.7, 0.4], [0, 1, 1, 0], metrics="accuracy", n_boot=10)["accuracy"])
+    0.75000  [0.30064, 0.95441]
     """
 
     value: float

@@ -47,10 +47,8 @@ class LabelEvaluation:
         Rows in which the label is known, and in which it holds.
     mean : ndarray
         Mean P(label).
-    nll, brier, ece : ndarray
-        ECE is that of P(label), with 15 bins of equal mass.
-    floor : ndarray
-        Median ECE of perfect calibration.
+    nll, brier, ece, floor : ndarray
+        ECE is that of P(label), with 15 bins of equal mass; its floor the median under perfect calibration.
     p_value : ndarray
         Of "calibrated for this label", corrected for the number of labels.
     micro : dict
@@ -158,13 +156,9 @@ def evaluate_labels(
 
     Examples
     --------
-    >>> import numpy as np
     >>> import monocal as mc
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.uniform(size=(1000, 3))
-    >>> result = mc.metrics.evaluate_labels(p, rng.uniform(size=(1000, 3)) < p)
-    >>> round(result.macro["nll"], 1), result.verdict
-    (0.5, 'None of 3 labels is off beyond chance.')
+    >>> mc.metrics.evaluate_labels([[0.9, 0.2], [0.1, 0.3]], [[1, 0], [0, 0]]).verdict
+    'None of 2 labels is off beyond chance.'
     """
     p = to_numpy(read_numbers(probs, "probs", "one number for each label")).astype(np.float64)
     if p.ndim != 2 or not p.size:
@@ -217,7 +211,7 @@ class LabelShiftTest:
     ----------
     statistic, p_value : float
     distance : float
-        Half the sum of the absolute differences of the frequencies: the share of labels that would have to change.
+        The share of labels that would have to change: half the sum of the absolute differences of the frequencies.
     shifted : bool
         Whether ``p_value`` is below 0.001.
     calibration, test : tuple of float

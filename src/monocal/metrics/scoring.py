@@ -2,10 +2,9 @@
 
     score = metric(predict_proba(X), place of y in classes_),     with a minus where less is better
 
-What ``make_scorer`` makes is given labels and probabilities and must guess which column is which label; it guesses
-wrong where a class is absent from a fold. These ask the estimator for its ``classes_``, and otherwise are scorers
-like any other: weights are routed. With more than two classes, several scorers reuse one call of
-``predict_proba``.
+What ``make_scorer`` makes has labels and probabilities only and guesses which column is which label, wrongly where a class is
+absent from a fold. These use the ``classes_`` of the estimator, and otherwise are scorers like any other: weights are routed,
+and with more than two classes several scorers reuse one call of ``predict_proba``.
 """
 
 from __future__ import annotations
@@ -85,20 +84,14 @@ def _places(y: Any, classes: Any) -> np.ndarray:
 
 
 def scorer(metric: str, **options: Any) -> MetricScorer:
-    """One metric as scikit-learn's ``scoring=`` takes it.
+    """One metric as scikit-learn's ``scoring=`` takes it, for classifiers with ``predict_proba`` and for calibrators.
+
+    Larger is better: the negative of a metric of which less is better, as in scikit-learn.
 
     Parameters
     ----------
-    metric : str
-        A name of `METRICS`.
-    **options
-        ``n_bins``, ``top_k``, ``bin_size`` and ``bandwidth`` of `evaluate`.
-
-    Returns
-    -------
-    MetricScorer
-        Larger is better: the negative of a metric of which less is better, as in scikit-learn. It works for classifiers with
-        ``predict_proba`` and for calibrators themselves.
+    metric, **options
+        As in `MetricScorer`.
 
     Examples
     --------
