@@ -4,7 +4,15 @@ A display stores its values when made (`from_estimator`, `from_predictions`) and
 new figure or the caller's axes. Nothing is shown, and no setting of matplotlib is changed.
 """
 
-from .curves import CalibrationCurve, Stretch, margin_curve, margins, reliability_curve
+from .curves import (
+    CalibrationCurve,
+    SmoothCurve,
+    Stretch,
+    margin_curve,
+    margins,
+    reliability_curve,
+    smooth_reliability_curve,
+)
 from .group_curves import GroupCurves, GroupDisplay, group_curves
 from .metric_displays import ComparisonDisplay, MonitorDisplay, RiskCoverageDisplay
 from .rank_parameters import (
@@ -16,7 +24,6 @@ from .rank_parameters import (
     rank_parameters,
 )
 from .reliability import MarginDisplay, ReliabilityDisplay
-from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 __all__ = [
     "CalibrationCurve",

@@ -1,4 +1,4 @@
-r"""Calibration in bins of the confidence, or of any number that a row has, with the band of perfect calibration.
+r"""Calibration as numbers, without matplotlib: in bins with the band of perfect calibration, and without bins.
 
 In bin k of n_k rows let ``conf_k`` be the mean confidence and ``acc_k`` the share of correct rows. A perfectly calibrated
 predictor gets about ``Binomial(n_k, conf_k)`` of them right, so its accuracy lies in
@@ -7,14 +7,22 @@ predictor gets about ``Binomial(n_k, conf_k)`` of them right, so its accuracy li
 
 in all K occupied bins at once with probability ``level`` at least. A bin outside that band is wrong, not unlucky.
 (Confidences within a bin differ, which makes the true spread smaller than the binomial one: the band errs on the wide side.)
+
+Without bins, the accuracy is a kernel regression of "right or not" on the confidence,
+
+    accuracy(t) = sum_i w_i y_i K(t, c_i) / sum_i w_i K(t, c_i)
+
+with a Gaussian K that is reflected at 0 and 1, as wide as the SmoothECE: what differs by less than the error itself is smoothed
+away. Its band is ``accuracy(t) ± z sqrt(sum_i w_i^2 (y_i - accuracy(t))^2 K(t, c_i)^2) / sum_i w_i K(t, c_i)``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 from scipy.stats import binom
 
 from ..edges import equal_mass_edges
@@ -22,6 +30,11 @@ from ..errors import InputError
 from ..inputs.validation import check_choice, check_count, check_fraction
 from ..metrics import BinSums
 from ..metrics.outcomes import Floats, Outcomes, bin_index, bin_totals, equal_width_edges, read_scores
+from ..metrics.row_sums import residual_grid, smooth_ece_of_grid
+
+_NODES = 201  # of a curve without bins
+_ROWS = 4096  # at a time
+_NARROWEST = 0.01  # kernel
 
 
 @dataclass(frozen=True)
@@ -42,9 +55,8 @@ class Stretch:
     >>> import numpy as np
     >>> from monocal.plots import reliability_curve
     >>> curve = reliability_curve(np.tile([0.9, 0.1], (1000, 1)), np.arange(1000) % 10 < 2)
-    >>> (wrong,) = curve.stretches()
-    >>> round(wrong.gap, 2), wrong.share
-    (0.1, 1.0)
+    >>> [(round(s.begin, 2), round(s.end, 2), round(s.gap, 2), s.share) for s in curve.stretches()]
+    [(0.87, 0.93, 0.1, 1.0)]
     """
 
     begin: float
@@ -72,12 +84,9 @@ class CalibrationCurve:
     >>> import numpy as np
     >>> import monocal as mc
     >>> probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]])
-    >>> labels = np.array([0, 1, 1, 0])
-    >>> curve = mc.plots.reliability_curve(probs, labels, n_bins=2)
-    >>> curve.weight, curve.accuracy
-    (array([0., 4.]), array([ nan, 0.75]))
-    >>> round(curve.ece, 2)
-    0.0
+    >>> curve = mc.plots.reliability_curve(probs, np.array([0, 1, 1, 0]), n_bins=2)
+    >>> curve.weight, curve.accuracy, round(curve.ece, 2)
+    (array([0., 4.]), array([ nan, 0.75]), 0.0)
     """
 
     sums: BinSums
@@ -93,7 +102,14 @@ class CalibrationCurve:
             raise InputError(
                 f"sums: expected the bins of the top confidence, shape (K,), got {sums.weight.shape}"
             )
-        low, high = _band(sums, level)
+        filled = sums.weight > 0
+        low, high = np.full((2, len(filled)), np.nan)
+        # Unequal weights tell as much as fewer equal ones: (sum w)^2 / sum w^2 of them.
+        count = np.maximum(np.round(sums.weight[filled] ** 2 / sums.weight_squared[filled]), 1)
+        share = np.clip(sums.mean_confidence[filled], 0, 1)
+        each = level ** (1 / max(1, int(filled.sum())))
+        low[filled] = binom.ppf((1 - each) / 2, count, share) / count
+        high[filled] = binom.ppf((1 + each) / 2, count, share) / count
         return cls(sums, level, low, high)
 
     @property
@@ -150,14 +166,14 @@ class CalibrationCurve:
         side = np.sign(np.nan_to_num(self.gap))
         runs: list[tuple[int, Stretch]] = []
         for k in np.flatnonzero(self.outside).tolist():
+            first = k
             if runs:
-                first, run = runs[-1]
-                between = side[first:k][self.weight[first:k] > 0]
-                alike = 0.5 <= abs(self.gap[k] / run.gap) <= 2.0
-                if alike and (between == side[k]).all():
-                    runs[-1] = (first, self._stretch(first, k))
-                    continue
-            runs.append((k, self._stretch(k, k)))
+                begin, run = runs[-1]
+                between = side[begin:k][self.weight[begin:k] > 0]
+                if 0.5 <= abs(self.gap[k] / run.gap) <= 2.0 and (between == side[k]).all():
+                    first = begin
+                    runs.pop()
+            runs.append((first, self._stretch(first, k)))
         return tuple(run for _, run in runs)
 
     def _stretch(self, first: int, final: int) -> Stretch:
@@ -169,30 +185,11 @@ class CalibrationCurve:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, None where a bin is empty: ready for JSON."""
-        columns = {
-            "weight": self.weight,
-            "confidence": self.confidence,
-            "accuracy": self.accuracy,
-            "low": self.low,
-            "high": self.high,
-        }
         plain = {
-            key: [None if np.isnan(value) else float(value) for value in values]
-            for key, values in columns.items()
+            name: [None if np.isnan(value) else float(value) for value in getattr(self, name)]
+            for name in ("weight", "confidence", "accuracy", "low", "high")
         }
         return {"level": self.level, "ece": self.ece, "edges": self.edges.tolist(), **plain}
-
-
-def _band(sums: BinSums, level: float) -> tuple[Floats, Floats]:
-    filled = sums.weight > 0
-    low, high = np.full((2, len(filled)), np.nan)
-    # Unequal weights tell as much as fewer equal ones: (sum w)^2 / sum w^2 of them.
-    count = np.maximum(np.round(sums.weight[filled] ** 2 / sums.weight_squared[filled]), 1)
-    share = np.clip(sums.mean_confidence[filled], 0, 1)
-    each = level ** (1 / max(1, int(filled.sum())))
-    low[filled] = binom.ppf((1 - each) / 2, count, share) / count
-    high[filled] = binom.ppf((1 + each) / 2, count, share) / count
-    return low, high
 
 
 def reliability_curve(
@@ -236,25 +233,28 @@ def reliability_curve(
     >>> from monocal.plots import reliability_curve
     >>> probs = np.tile([0.9, 0.1], (1000, 1))
     >>> curve = reliability_curve(probs, np.arange(1000) % 10 < 2)
-    >>> [(round(s.begin, 2), round(s.end, 2), round(s.gap, 2)) for s in curve.stretches()]
-    [(0.87, 0.93, 0.1)]
+    >>> round(curve.ece, 2), int(curve.outside.sum())
+    (0.1, 1)
     """
     check_choice(strategy, "strategy", ("uniform", "quantile"))
     rows = Outcomes.of(probs, labels, sample_weight, n_bins=n_bins)
-    confidence, right = claims(rows, label)
+    confidence, right = _claims(rows, label)
     edges = equal_width_edges(rows.n_bins) if strategy == "uniform" else quantile_edges(confidence, n_bins)
-    index = bin_index(confidence, edges)
+    return curve_in_bins(confidence, edges, confidence, right, rows.weight, level)
 
-    def sums(values: Floats) -> Floats:
-        return bin_totals(index, values, len(edges) - 1)
 
-    w = rows.weight
+def curve_in_bins(
+    values: Floats, edges: Floats, confidence: Floats, right: Floats, weight: Floats, level: float
+) -> CalibrationCurve:
+    """Of the confidence of each row, whether it is right, and its weight, in bins of ``values``; all (n,)."""
+    index = bin_index(values, edges)
+    columns = (weight, weight**2, weight * confidence, weight * right)
     return CalibrationCurve.of(
-        BinSums(edges, sums(w), sums(w * w), sums(w * confidence), sums(w * right)), level
+        BinSums(edges, *(bin_totals(index, one, len(edges) - 1) for one in columns)), level
     )
 
 
-def claims(rows: Outcomes, label: int | None = None) -> tuple[Floats, Floats]:
+def _claims(rows: Outcomes, label: int | None = None) -> tuple[Floats, Floats]:
     """What is claimed of each row and whether it holds: of the top class, or of the class ``label``."""
     if label is None:
         return rows.confidence, rows.correct
@@ -308,8 +308,7 @@ def margin_curve(
         raise InputError(f"margin: expected {len(own)} numbers, one per row, got shape {values.shape} or NaN")
     values = finite(values[rows.kept])
     edges = quantile_edges(values, n_bins)
-    sums = BinSums.of(rows, values, edges)
-    return CalibrationCurve.of(sums, level)
+    return curve_in_bins(values, edges, rows.confidence, rows.correct, rows.weight, level)
 
 
 def margins(values: Any, *, input: str = "probabilities") -> Floats:
@@ -347,3 +346,102 @@ def quantile_edges(values: Floats, n_bins: int) -> Floats:
     low, high = values.min(), values.max()
     inner = equal_mass_edges(values, n_bins, between=False, rounding=0.0)
     return np.unique([low, *inner, high]) if low < high else np.array([low, high])
+
+
+@dataclass(frozen=True)
+class SmoothCurve:
+    """Arrays of shape (K,), over the confidences that occur.
+
+    Attributes
+    ----------
+    confidence, accuracy : ndarray
+    low, high : ndarray
+        Pointwise band of the accuracy.
+    density : ndarray
+        Of the rows; its integral over [0, 1] is 1.
+    error, bandwidth : float
+        SmoothECE, and the width of the kernel: the same, but for a least width.
+    level : float
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> data = mc.data.synthetic(1000, 10)
+    >>> curve = mc.plots.smooth_reliability_curve(data.truth, data.labels)
+    >>> round(curve.error, 3) == round(mc.metrics.smooth_ece(data.truth, data.labels), 3)
+    True
+    """
+
+    confidence: Floats
+    accuracy: Floats
+    low: Floats
+    high: Floats
+    density: Floats
+    error: float
+    bandwidth: float
+    level: float
+
+
+def smooth_reliability_curve(
+    probs: Any, labels: Any, *, label: int | None = None, level: float = 0.95, sample_weight: Any = None
+) -> SmoothCurve:
+    """Accuracy against confidence, smoothed as wide as the SmoothECE.
+
+    Parameters
+    ----------
+    probs : (n, m) array
+        Rows of class probabilities.
+    labels : (n,) array
+        True classes.
+    label : int, optional
+        Judge the probability of this class instead of that of the top class.
+    level : float
+        Of the band.
+    sample_weight : (n,) array, optional
+
+    Returns
+    -------
+    SmoothCurve
+
+    References
+    ----------
+    Błasiok & Nakkiran, Smooth ECE: principled reliability diagrams via kernel smoothing, ICLR 2024.
+
+    Examples
+    --------
+    >>> import monocal as mc
+    >>> from monocal.plots import smooth_reliability_curve
+    >>> data = mc.data.synthetic(2000, 10)
+    >>> model = mc.TemperatureScaling().fit(data.values, data.labels)
+    >>> curve = smooth_reliability_curve(model.predict_proba(data.values), data.labels)
+    >>> bool((curve.low <= curve.accuracy).all())
+    True
+    """
+    z = float(ndtri((1 + check_fraction(level, "level")) / 2))
+    rows = Outcomes.of(probs, labels, sample_weight)
+    c, y = _claims(rows, label)
+    w = rows.weight / rows.weight.sum()
+    residuals = residual_grid(replace(rows, confidence=c, correct=y))
+    error = smooth_ece_of_grid(residuals, float(rows.weight.sum()))
+    width = max(error, _NARROWEST)
+    t = np.linspace(0, 1, _NODES)
+    of_kernel, of_square = np.zeros((2, 2, _NODES))  # sums of w and w y times K and, with w^2, times K^2
+    for part in (slice(k, k + _ROWS) for k in range(0, len(c), _ROWS)):
+        kernel = _kernel(t, c[part], width)
+        both = np.stack([w[part], w[part] * y[part]])
+        of_kernel += both @ kernel
+        of_square += (w[part] * both) @ kernel**2
+    mass, right = of_kernel
+    seen = (t >= c.min() - width / 2) & (t <= c.max() + width / 2) & (mass > 0)
+    t, mass, accuracy = t[seen], mass[seen], right[seen] / mass[seen]
+    square = of_square[1][seen] * (1 - 2 * accuracy) + of_square[0][seen] * accuracy**2
+    half = z * np.sqrt(np.maximum(square, 0.0)) / mass
+    low, high = np.maximum(accuracy - half, 0.0), np.minimum(accuracy + half, 1.0)
+    return SmoothCurve(t, accuracy, low, high, mass, error, width, level)
+
+
+def _kernel(t: Floats, c: Floats, width: float) -> Floats:
+    """(rows, nodes): a Gaussian around each confidence, reflected at both ends."""
+    away = [t - c[:, None], t + c[:, None], 2 - t - c[:, None]]
+    total = sum(np.exp(-((d / width) ** 2) / 2) for d in away)
+    return np.asarray(total / (width * np.sqrt(2 * np.pi)))

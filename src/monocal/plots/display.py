@@ -1,4 +1,4 @@
-"""What all displays share: where they draw, in which colours, and how predictions come in.
+"""What all displays share: how predictions come in, where and in which colours they draw, and SVG for a page.
 
 A display draws into a new figure or into the caller's axes, with the library's colours passed one by one, so that rcParams stay
 as they are. Before calibration is always `BEFORE`, after it `AFTER`; other curves go through `SERIES`.
@@ -6,7 +6,10 @@ as they are. Before calibration is always `BEFORE`, after it `AFTER`; other curv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import io
+import re
+from collections.abc import Mapping
+from html import escape
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -21,8 +24,20 @@ from ..inputs.validation import check_logits
 
 BEFORE, AFTER, BAND, LINE, GRID = "#b5482a", "#1f6fa8", "#8a8f98", "#555a63", "#d9dce1"
 SERIES = (AFTER, BEFORE, "#3d7f4e", "#8656a5", "#8a6d1f")
-_SMALL = 2.2  # inches of a panel, below which its labels are small
-_TITLE_PAD = 4.0  # points between a legend and the title above it
+# Variables of the style of a page, for each colour.
+_VARIABLES = {
+    BEFORE: "before",
+    AFTER: "after",
+    BAND: "band",
+    LINE: "soft",
+    GRID: "faint",
+    SERIES[2]: "good",
+    SERIES[3]: "third",
+    SERIES[4]: "fourth",
+    "#000000": "ink",
+    "#262626": "ink",
+    "#ffffff": "paper",
+}
 
 Curve = TypeVar("Curve")
 
@@ -44,15 +59,20 @@ class CurvesDisplay(Display, Generic[Curve]):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, *, name: str | None = None, **options: Any
+        cls, estimator: Any, X: Any, y: Any, *args: Any, name: str | None = None, **options: Any
     ) -> Any:
         """From a fitted calibrator (before and after it), a fitted classifier with ``predict_proba``, or several by name.
 
-        ``name`` is the title of a single curve, ``options`` are those of `from_predictions`.
+        ``name`` is the title of a single curve; all else is passed on to `from_predictions`.
         """
-        y_prob, before = predicted(estimator, X, name)
-        y = labels_of(estimator, y)
-        return cls.from_predictions(y, y_prob, before=before, name=name, **options)  # type: ignore[attr-defined]
+        before = None
+        if isinstance(estimator, Mapping):
+            y_prob: Any = {title: one.predict_proba(X) for title, one in estimator.items()}
+        else:
+            y_prob = estimator.predict_proba(X)
+            before = _before(estimator, X) if name is None else None
+        y = _places_of_labels(first_of(estimator), y)
+        return cls.from_predictions(y, y_prob, *args, before=before, name=name, **options)  # type: ignore[attr-defined]
 
     def colours(self) -> dict[str, str]:
         """Before and after have their own; others go through the series."""
@@ -68,36 +88,21 @@ def by_name(y_prob: Any, before: Any, name: str | None) -> dict[str, Any]:
     """Probabilities (n, m), or (n,) of class 1, by the title of their curve."""
     if isinstance(y_prob, Mapping):
         return dict(y_prob)
-    one_column = isinstance(y_prob, list) or getattr(y_prob, "ndim", None) == 1
-    if one_column and isinstance(word := next(iter(y_prob), None), str):
-        raise InputError(
-            f"y_prob: expected probabilities, but it holds text such as {str(word)!r}: give the labels first, then the "
-            "probabilities, from_predictions(y_true, y_prob)."
-        )
     return {name or "model": y_prob} if before is None else {"before": before, "after": y_prob}
 
 
-def of_two_classes(probs: Any) -> bool:
-    """Whether they are of two classes, in one column or two."""
-    shape = np.shape(probs)
-    return len(shape) == 1 or shape[1] <= 2
+def first_of(estimator: Any) -> Any:
+    """It, or the first of several by name."""
+    return next(iter(estimator.values()), None) if isinstance(estimator, Mapping) else estimator
 
 
-def labels_of(estimator: Any, y: Any) -> Any:
+def _places_of_labels(estimator: Any, y: Any) -> Any:
     """Labels as places in the ``classes_`` of a classifier, where they are all there."""
-    one = next(iter(estimator.values())) if isinstance(estimator, Mapping) and estimator else estimator
-    classes = getattr(one, "classes_", None)
+    classes = getattr(estimator, "classes_", None)
     if classes is None or np.array_equal(classes, np.arange(len(classes))):
         return y
     place = places_among(np.asarray(to_numpy(y)).ravel(), classes)
     return y if (place < 0).any() else place
-
-
-def predicted(estimator: Any, X: Any, name: str | None) -> tuple[Any, Any]:
-    """Probabilities of one predictor, or of several by name; and those before a calibrator that is not called by a name."""
-    if isinstance(estimator, Mapping):
-        return {title: one.predict_proba(X) for title, one in estimator.items()}, None
-    return estimator.predict_proba(X), before_probabilities(estimator, X) if name is None else None
 
 
 def is_calibrator(estimator: Any) -> bool:
@@ -105,7 +110,7 @@ def is_calibrator(estimator: Any) -> bool:
     return hasattr(estimator, "preserves_order") and hasattr(estimator, "input")
 
 
-def before_probabilities(estimator: Any, X: Any) -> Any:
+def _before(estimator: Any, X: Any) -> Any:
     """The input of a calibrator as probabilities; None for a classifier, and for scores, which are none."""
     if not is_calibrator(estimator) or estimator.input == "scores":
         return None
@@ -121,22 +126,19 @@ def before_probabilities(estimator: Any, X: Any) -> Any:
 # Axes.
 
 
-def pyplot() -> Any:
-    """matplotlib.pyplot, or a sentence on how to install it."""
-    return errors.require("matplotlib.pyplot", "plots")
-
-
 def panels(
     ax: Any, columns: int, heights: tuple[float, ...], size: tuple[float, float], aside: float = 0.15
 ) -> tuple[Any, list[list[Any]]]:
-    """Figure and axes [row][column]: in a new figure, or as insets of the caller's axes, which are emptied.
+    """Figure and axes [row][column]: in a new figure, in ``ax`` itself, or as insets of ``ax``, which is emptied.
 
     Insets leave space for their labels in inches, whatever the size of the figure (``aside`` of them on the left), and a strip
     above them for a legend.
     """
+    plt = errors.require("matplotlib.pyplot", "plots")
+    rows = len(heights)
     if ax is None:
-        figure, grid = pyplot().subplots(
-            len(heights),
+        figure, grid = plt.subplots(
+            rows,
             columns,
             figsize=(size[0] * columns, size[1]),
             height_ratios=heights,
@@ -144,77 +146,71 @@ def panels(
             layout="constrained",
         )
         return figure, [list(row) for row in grid]
-    if columns == 1 and len(heights) == 1:
+    if columns == rows == 1:
         return ax.figure, [[ax]]
-    pyplot()
     ax.set_axis_off()
     box = ax.get_window_extent()
     wide, tall = (max(pixels / ax.figure.dpi, 0.5) for pixels in (box.width, box.height))
-    between, below, strip = min(0.35, 0.62 / wide), min(0.3, 0.42 / tall), min(0.3, 0.5 / tall)
-    left, bottom = min(0.4, aside / wide), min(0.1, 0.15 / tall)
+    left, between = min(0.4, aside / wide), min(0.35, 0.62 / wide)
+    top, below = 1 - min(0.3, 0.5 / tall), min(0.3, 0.42 / tall)
     width = (1 - left - between * (columns - 1)) / columns
-    height = 1 - strip - bottom - below * (len(heights) - 1)
-    rows, top = [], 1.0 - strip
-    for share in (height * one / sum(heights) for one in heights):
-        places = [left + j * (width + between) for j in range(columns)]
-        rows.append([ax.inset_axes((place, top - share, width, share)) for place in places])
-        top -= share + below
-    if min(width * wide, height * tall) < _SMALL:
-        for inset in (one for row in rows for one in row):
-            inset.tick_params(labelsize="x-small")
-            inset.title.set_size("small")
-            inset.xaxis.label.set_size("x-small")
-            inset.yaxis.label.set_size("x-small")
-            inset.locator_params(nbins=4)
-    return ax.figure, rows
+    height = (top - min(0.1, 0.15 / tall) - below * (rows - 1)) / sum(heights)
+    grid = []
+    for part in heights:
+        top -= part * height
+        line = [(left + j * (width + between), top, width, part * height) for j in range(columns)]
+        grid.append([ax.inset_axes(place) for place in line])
+        top -= below
+    for inset in (one for row in grid for one in row):
+        inset.tick_params(labelsize="x-small")
+        for text in (inset.title, inset.xaxis.label, inset.yaxis.label):
+            text.set_size("x-small")
+        inset.locator_params(nbins=4)
+    return ax.figure, grid
 
 
-def legend(ax: Any, figure: Any, panel: Any) -> None:
+def legend(ax: Any, figure: Any, panel: Any, title: str | None = None) -> None:
     """The legend of ``panel`` where no data are: above a new figure, or above what was drawn into the caller's ``ax``.
 
-    It has as many columns as fit into that width. A title of the caller's ``ax`` moves above it.
+    It has as many columns as fit, and a title of ``ax`` itself moves above it.
     """
     handles, labels = panel.get_legend_handles_labels()
     if not labels:
         return
-    style: dict[str, Any] = {"frameon": False, "fontsize": "small"}
+    place = figure if ax is None else ax
+    width = place.get_window_extent().width / figure.dpi
+    label = 0.55 + 0.06 * sum(map(len, labels)) / len(labels)  # inches: the line, and its name
+    columns = max(1, min(len(labels), int(width / label)))
+    style: dict[str, Any] = {"frameon": False, "fontsize": "small", "ncols": columns, "title": title}
     if ax is None:
-        make, style = figure.legend, style | {"loc": "outside upper center"}
+        figure.legend(handles, labels, loc="outside upper center", **style)
     elif ax is panel:
-        make = panel.legend
-        style |= {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
-    else:  # in the strip above the insets
-        make, style = (
-            ax.legend,
-            {"frameon": False, "fontsize": "x-small", "loc": "upper center", "borderaxespad": 0.0},
-        )
-    width = (figure if ax is None else ax).get_window_extent().width
-    made = widest(lambda columns: make(handles, labels, ncols=columns, **style), len(labels), width, figure)
-    if ax is panel and panel.get_title():
-        height = made.get_window_extent(figure.canvas.get_renderer()).height
-        pad = height * 72 / figure.dpi + _TITLE_PAD
-        panel.set_title(panel.get_title(), size=panel.title.get_size(), pad=pad)
-
-
-def widest(place: Callable[[int], Any], count: int, width: float, figure: Any) -> Any:
-    """The legend with the most columns that is no wider than ``width``, in pixels; with one, however wide."""
-    for columns in range(count, 1, -1):
-        made = place(columns)
-        if made.get_window_extent(figure.canvas.get_renderer()).width <= width:
-            return made
-        made.remove()
-    return place(1)
+        ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, **style)
+        if ax.get_title():
+            pad = 7 + 13 * -(-len(labels) // columns)  # points
+            ax.set_title(ax.get_title(), size=ax.title.get_size(), pad=pad)
+    else:
+        ax.legend(handles, labels, loc="upper center", borderaxespad=0, **style | {"fontsize": "x-small"})
 
 
 def points(
-    ax: Any, x: Any, y: Any, out: Any, colour: str, label: str | None = None, tips: Any = None, **options: Any
+    ax: Any,
+    x: Any,
+    y: Any,
+    out: Any,
+    colour: str,
+    *,
+    labels: Any = (None, None),
+    tips: Any = None,
+    **options: Any,
 ) -> None:
-    """Round markers, filled where ``out``: more than chance explains. They are whole at the edge of the axes.
+    """Round markers, whole at the edge of the axes, filled where ``out``: more than chance explains.
 
-    ``tips`` are texts, one for each point, that a page shows when the pointer is over it.
+    ``labels`` are for hollow and for filled ones; ``tips`` are texts that a page shows when the pointer is over a marker.
     """
-    for filled in (False, True):
-        shown = np.asarray(out) == filled
+    out = np.asarray(out)
+    for filled, label in zip((False, True), labels, strict=True):
+        shown = out == filled
         if not shown.any():  # an empty line that is not clipped takes its place at the corner of the figure
             continue
         style = {
@@ -222,7 +218,7 @@ def points(
             "markerfacecolor": colour if filled else "white",
             "clip_on": False,
             "zorder": 3,
-            "label": label if filled else None,
+            "label": label,
             "gid": None if tips is None else tip(np.asarray(tips, dtype=object)[shown]),
             **options,
         }
@@ -244,5 +240,43 @@ def tidy(ax: Any) -> None:
 def shortened(name: str, most: int = 28) -> str:
     """A name that fits next to a picture, with no sign that matplotlib would read as mathematics."""
     line = " ".join(name.split())
-    line = line if len(line) <= most else line[: most - 1] + "…"
-    return line.replace("$", r"\$")
+    return (line if len(line) <= most else f"{line[: most - 1]}…").replace("$", r"\$")
+
+
+# SVG.
+
+
+def to_svg(display: Any, name: str, size: tuple[float, float] | None = None, **options: Any) -> str:
+    """The figure of a display as one ``<svg>`` element for a page; ``options`` are those of its ``plot``.
+
+    matplotlib draws. Text stays text; each colour of the library becomes a CSS variable with that colour as its fallback; the
+    texts of markers become ``<title>`` elements. ``name`` is what a screen reader says, ``size`` is in inches.
+    """
+    plt = errors.require("matplotlib.pyplot", "plots")
+    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "path.simplify": True}):
+        ax = None if size is None else plt.subplots(figsize=size, layout="constrained")[1]
+        figure = display.plot(ax, **options).figure_
+        out = io.StringIO()
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        plt.close(figure)
+    text = out.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
+    box = text.split('viewBox="')[1].split('"')[0]
+    head = f'<svg class="chart" role="img" aria-label="{escape(name)}" viewBox="{box}">'
+    text = head + text[text.index(">") + 1 :].replace("xlink:href", "href")
+    # Ids of groups would occur in every picture of a page; those of shapes are salted.
+    text = re.sub(r'<g id="(?!tip:)[^"]*"', "<g", text)
+    text = re.sub(r'<g id="tip:([^"]*)">(.*?)</g>', _with_titles, text, flags=re.DOTALL)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, f"var(--{variable}, {colour})")
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    return re.sub(r"\s*\n\s*", "\n", text)
+
+
+def _with_titles(group: re.Match[str]) -> str:
+    """The k-th marker gets the k-th text."""
+    texts = iter(group[1].split("|"))
+    marked = re.sub(
+        r"<use([^>]*)/>", lambda use: f"<use{use[1]}><title>{next(texts, '')}</title></use>", group[2]
+    )
+    return f'<g class="tips">{marked}</g>'

@@ -14,13 +14,13 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.validation import check_count, check_fraction
-from ..metrics import BinSums, GroupEvaluation
+from ..metrics import GroupEvaluation
 from ..metrics.groups import class_names_of, evaluate_groups, grouping_of
-from ..metrics.outcomes import Outcomes
-from ..metrics.row_sums import GROUP_BINS, group_stack
-from ..metrics.units import count, percent, points
-from .curves import CalibrationCurve
-from .display import LINE, CurvesDisplay, by_name, labels_of, panels, predicted, shortened, tidy, tip, widest
+from ..metrics.outcomes import Outcomes, equal_width_edges
+from ..metrics.row_sums import GROUP_BINS
+from ..metrics.units import count, percent
+from .curves import CalibrationCurve, curve_in_bins
+from .display import LINE, CurvesDisplay, by_name, legend, panels, points, shortened, tidy
 
 _ENDS = ("under-confident  ←  points  →  over-confident", "P(class 1) too low  ←  points  →  too high")
 
@@ -40,7 +40,7 @@ class GroupCurves:
     >>> import monocal as mc
     >>> data = mc.data.synthetic(600, 3)
     >>> found = mc.plots.group_curves(data.labels, data.truth, "predicted")
-    >>> list(found.first(1)) == list(found.evaluation.names[:1])
+    >>> sorted(found.after) == sorted(found.evaluation.names)
     True
     """
 
@@ -48,10 +48,6 @@ class GroupCurves:
     before: dict[str, CalibrationCurve]
     evaluation: GroupEvaluation
     evaluation_before: GroupEvaluation | None = None
-
-    def first(self, count: int) -> dict[str, CalibrationCurve]:
-        """The curves of the worst groups."""
-        return {name: self.after[name] for name in self.evaluation.names[:count]}
 
     def title(self, name: str) -> str:
         """The name, the rows, and the ECE with what chance alone would show."""
@@ -110,9 +106,12 @@ def group_curves(
 
     def curves(side: Outcomes) -> dict[str, CalibrationCurve]:
         side = side.positive if side.is_binary else side
-        sums = BinSums.of_stack(group_stack(side, grouping.number, len(grouping.names), n_bins))
-        place = {name: k for k, name in enumerate(grouping.names)}
-        return {name: CalibrationCurve.of(_row(sums, place[name]), level) for name in evaluation.names}
+        edges, made = equal_width_edges(n_bins), {}
+        for name in evaluation.names:
+            of = grouping.number == grouping.names.index(name)
+            c = side.confidence[of]
+            made[name] = curve_in_bins(c, edges, c, side.correct[of], side.weight[of], level)
+        return made
 
     if not earlier_probs:
         return GroupCurves(curves(rows), {}, evaluation)
@@ -124,10 +123,6 @@ def group_curves(
     of_rows[earlier.kept] = grouping.number
     was = evaluate_groups(earlier, np.array(grouping.names, dtype=object)[of_rows], **options)
     return GroupCurves(curves(rows), curves(earlier), evaluation, replace(was, kind=evaluation.kind))
-
-
-def _row(sums: BinSums, k: int) -> BinSums:
-    return BinSums(sums.edges, sums.weight[k], sums.weight_squared[k], sums.confidence[k], sums.correct[k])
 
 
 class GroupDisplay(CurvesDisplay[GroupEvaluation]):
@@ -160,14 +155,6 @@ class GroupDisplay(CurvesDisplay[GroupEvaluation]):
         return self.curves
 
     @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, groups: Any = "predicted", **options: Any
-    ) -> GroupDisplay:
-        """From a fitted calibrator (before and after it) or any fitted classifier with ``predict_proba``."""
-        y_prob, before = predicted(estimator, X, None)
-        return cls.from_predictions(labels_of(estimator, y), y_prob, groups, before=before, **options)
-
-    @classmethod
     def from_predictions(
         cls,
         y_true: Any,
@@ -175,14 +162,14 @@ class GroupDisplay(CurvesDisplay[GroupEvaluation]):
         groups: Any = "predicted",
         *,
         before: Any = None,
+        name: str | None = None,
         max_groups: int = 25,
         **options: Any,
     ) -> GroupDisplay:
-        """From labels (n,), probabilities (n, m) and groups; ``options`` are those of `group_curves`."""
+        """From labels, probabilities and groups, as in `group_curves`, whose options these are."""
         curves = group_curves(y_true, y_prob, groups, before=before, **options)
-        if curves.evaluation_before is None:
-            return cls({"model": curves.evaluation}, max_groups)
-        return cls({"before": curves.evaluation_before, "after": curves.evaluation}, max_groups)
+        sides = {} if curves.evaluation_before is None else {"before": curves.evaluation_before}
+        return cls({**sides, "after" if sides else name or "model": curves.evaluation}, max_groups)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> GroupDisplay:
         """Draw into a new figure or into ``ax``; keyword arguments go to the marks."""
@@ -192,56 +179,28 @@ class GroupDisplay(CurvesDisplay[GroupEvaluation]):
         self.figure_, [[self.ax_]] = panels(ax, 1, (1.0,), (6.4, 1.6 + 0.3 * len(names)))
         self.ax_.axvline(0, color=LINE, linewidth=1)
         spread = 0.3 if len(self.evaluations) > 1 else 0.0
-        colours = self.colours()
-        for number, (title, evaluation) in enumerate(self.evaluations.items()):
-            there = np.array([evaluation.names.index(name) for name in names], dtype=int)
+        for number, (title, colour) in enumerate(self.colours().items()):
+            evaluation = self.evaluations[title]
+            rows = np.array([evaluation.names.index(name) for name in names], dtype=int)
             height = np.arange(len(names)) + spread * (number - (len(self.evaluations) - 1) / 2)
-            self._marks(title, evaluation, there, height, colours[title], kwargs)
+            columns = (evaluation.low, evaluation.over_confidence, evaluation.high)
+            low, value, high = (100 * column[rows] for column in columns)
+            self.ax_.hlines(height, low, high, color=colour, linewidth=1.2)
+            texts = [f"{title}: {_in_words(evaluation[int(k)], evaluation.two)}" for k in rows]
+            labels = (f"{title}, no more than chance", f"{title}, off beyond chance")
+            points(self.ax_, value, height, evaluation.off[rows], colour, labels=labels, tips=texts, **kwargs)
         self.ax_.set_yticks(np.arange(len(names)), [f"{shortened(n)} ({final[n].rows:,})" for n in names])
         self.ax_.set(ylim=(len(names) - 0.5, -0.5), xlabel=_ENDS[final.two])
-        handles, labels = self.ax_.get_legend_handles_labels()
-        drawn = [k for k, handle in enumerate(handles) if len(handle.get_xdata())]
-        shown = [handles[k] for k in drawn], [labels[k] for k in drawn]
-        few = len(names) < len(final)
-        style = {
-            "title": f"the worst {len(names)} of {len(final):,} {final.plural}" if few else None,
-            "frameon": False,
-            "fontsize": "small",
-            "loc": "lower left",
-            "bbox_to_anchor": (0, 1),
-        }
-        width = self.ax_.get_window_extent().width
-        widest(lambda n: self.ax_.legend(*shown, ncols=n, **style), len(drawn), width, self.figure_)
+        few = f"the worst {len(names)} of {len(final):,} {final.plural}" if len(names) < len(final) else None
+        legend(self.ax_, self.figure_, self.ax_, few)
         tidy(self.ax_)
         return self
 
-    def _marks(
-        self,
-        title: str,
-        evaluation: GroupEvaluation,
-        there: np.ndarray,
-        height: np.ndarray,
-        colour: str,
-        kwargs: dict[str, Any],
-    ) -> None:
-        low, value, high = (
-            100 * x[there] for x in (evaluation.low, evaluation.over_confidence, evaluation.high)
-        )
-        self.ax_.hlines(height, low, high, color=colour, linewidth=1.2)
-        for off, face in ((True, colour), (False, "white")):
-            shown = evaluation.off[there] == off
-            texts = [_in_words(title, evaluation[int(k)], evaluation.two) for k in there[shown]]
-            label = f"{title}, {'off beyond chance' if off else 'no more than chance'}"
-            style = {"color": colour, "markerfacecolor": face, "label": label, "gid": tip(texts), **kwargs}
-            self.ax_.plot(value[shown], height[shown], "o", **style)
 
-
-def _in_words(title: str, group: Any, two: bool) -> str:
-    gap = group.over_confidence
-    side = f"{'over' if gap > 0 else 'under'}-confident by {points(gap)}"
-    right = f"right in {percent(group.accuracy)}"
-    if two:
-        side = f"P(class 1) too {'high' if gap > 0 else 'low'} by {points(gap)}"
-        right = f"class 1 in {percent(group.accuracy)}"
-    chance = "more than chance" if group.off else "no more than chance"
-    return f"{group.name}, {title}: {count(group.rows)} rows, {right},\n{side}, {chance}"
+def _in_words(group: Any, two: bool) -> str:
+    claim, kept = ("P(class 1)", "class 1 in") if two else ("claims", "right in")
+    chance = "off beyond chance" if group.off else "no more than chance"
+    return (
+        f"{group.name}, {count(group.rows)} rows,\n{claim} {percent(group.confidence)}, {kept} {percent(group.accuracy)},\n"
+        f"{chance}"
+    )

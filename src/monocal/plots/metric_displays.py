@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,22 +18,14 @@ from .display import (
     CurvesDisplay,
     Display,
     by_name,
-    labels_of,
     legend,
     panels,
     points,
-    predicted,
     tidy,
     tip,
 )
 
 _NAMES = {"nll": "NLL, nats per row", "brier": "Brier score", "ece": "ECE", "mce": "largest gap of a bin"}
-
-
-def axis_label(metric: str) -> str:
-    """A metric as the label of an axis."""
-    name = _NAMES.get(metric, metric.replace("_", " ").replace("ece", "ECE").replace("kde", "KDE"))
-    return f"{name} ({'higher' if METRICS[metric].higher_is_better else 'lower'} is better)"
 
 
 class ComparisonDisplay(CurvesDisplay[Evaluation]):
@@ -55,36 +47,28 @@ class ComparisonDisplay(CurvesDisplay[Evaluation]):
     True
     """
 
-    def __init__(self, evaluations: Mapping[str, Evaluation]):
-        super().__init__(evaluations)
-
     @property
     def evaluations(self) -> dict[str, Evaluation]:
         """By name."""
         return self.curves
 
     @classmethod
-    def from_estimator(  # type: ignore[override]  # several, by name
-        cls, estimators: Mapping[str, Any], X: Any, y: Any, **options: Any
-    ) -> ComparisonDisplay:
-        """From fitted estimators by name; ``options`` are those of `from_predictions`."""
-        return cls.from_predictions(labels_of(estimators, y), predicted(estimators, X, None)[0], **options)
-
-    @classmethod
     def from_predictions(
         cls,
         y_true: Any,
-        y_prob: Mapping[str, Any],
+        y_prob: Any,
         *,
+        before: Any = None,
+        name: str | None = None,
         metrics: Sequence[str] = ("nll", "ece"),
         n_boot: int = 200,
         seed: int | None = 0,
         sample_weight: Any = None,
     ) -> ComparisonDisplay:
-        """From labels (n,) and probabilities (n, m) by name."""
+        """From labels (n,) and probabilities (n, m), several of these by name, and those before calibration if any."""
         same: dict[str, Any] = {"n_boot": n_boot, "seed": seed, "sample_weight": sample_weight}
-        parts = dict(y_prob)
-        return cls({name: evaluate(p, y_true, metrics=list(metrics), **same) for name, p in parts.items()})
+        parts = by_name(y_prob, before, name)
+        return cls({title: evaluate(p, y_true, metrics=list(metrics), **same) for title, p in parts.items()})
 
     def order(self, metric: str) -> list[str]:
         """Names, the best by this metric first."""
@@ -108,7 +92,9 @@ class ComparisonDisplay(CurvesDisplay[Evaluation]):
                 if np.isfinite(e.value):
                     style = {"marker": "D", "color": AFTER, "markersize": 5, **kwargs}
                     panel.plot(e.value, place, gid=tip([f"{name}: {e.value:.4g}"]), **style)
-            panel.set(xlabel=axis_label(metric), ylim=(-0.6, len(names) - 0.4))
+            better = "higher" if METRICS[metric].higher_is_better else "lower"
+            label = _NAMES.get(metric, metric.replace("_", " ").replace("ece", "ECE").replace("kde", "KDE"))
+            panel.set(xlabel=f"{label} ({better} is better)", ylim=(-0.6, len(names) - 0.4))
             panel.set_yticks(range(len(names)), names if i == 0 else [""] * len(names))
             tidy(panel)
         self.ax_ = np.array(axes)
@@ -164,11 +150,13 @@ class RiskCoverageDisplay(CurvesDisplay[RiskCoverage]):
         self.figure_, ((self.ax_,),) = panels(ax, 1, (1.0,), (5.2, 4.0))
         colours = self.colours()
         for name, curve in self.curves.items():
-            label = f"{name}: AURC {100 * curve.aurc:.2f} %"
-            style = {"color": colours[name], "linewidth": 1.4, "label": label, **kwargs}
-            # From the first row on the risk is that of the rows of highest confidence.
+            style = {
+                "color": colours[name],
+                "linewidth": 1.4,
+                "label": f"{name}: AURC {100 * curve.aurc:.2f} %",
+            }
             x, y = np.append(0.0, curve.coverage), np.append(curve.risk[0], curve.risk)
-            self.ax_.plot(100 * x, 100 * y, **style)
+            self.ax_.plot(100 * x, 100 * y, **style | kwargs)
         error = min(curve.risk[-1] for curve in self.curves.values())
         x = np.linspace(1 - error, 1, 200)  # the best order of the most accurate predictor
         y = np.divide(x - (1 - error), x, out=np.zeros_like(x), where=x > 0)
@@ -219,42 +207,41 @@ class MonitorDisplay(Display):
         """Draw into a new figure, or into the space of ``ax``. Keyword arguments go to the marks."""
         self.figure_, grid = panels(ax, 1, (1.0, 1.0, 1.0), (8.0, 7.5), aside=0.55)
         gap, error, evidence = self.ax_ = [row[0] for row in grid]
-        every = self.monitor.windows
-        labelled = [w for w in every if w.labelled]
+        windows, alarms = self.monitor.windows, self.monitor.alarms
+        labelled = [w for w in windows if w.labelled]
         x = np.array([w.first_row + w.rows / 2 for w in labelled])
-
-        def column(name: str) -> Any:
-            return 100 * np.array([getattr(w, name) for w in labelled], float)
-
-        low, high = column("low"), column("high")
+        names = ("over_confidence", "low", "high", "ece", "floor", "floor_high")
+        values, low, high, ece, floor, most = (
+            100 * np.array([getattr(w, name) for w in labelled], float) for name in names
+        )
         gap.axhline(0.0, color=LINE, linewidth=0.8)
         gap.vlines(x, low, high, color=AFTER, linewidth=1.5)
-        points(gap, x, column("over_confidence"), (low > 0) | (high < 0), AFTER, markersize=5, **kwargs)
+        points(gap, x, values, (low > 0) | (high < 0), AFTER, markersize=5, **kwargs)
         gap.set_ylabel("over-confidence,\npoints")
-        ece, most = column("ece"), column("floor_high")
         if len(x):
             style = {"color": BAND, "alpha": 0.3, "linewidth": 0}
-            error.fill_between(x, column("floor"), most, label="by chance: median to 95 %", **style)
+            error.fill_between(x, floor, most, label="by chance: median to 95 %", **style)
         error.plot(x, ece, color=AFTER, linewidth=1.2, label="ECE of a window")
         points(error, x, ece, ece > most, AFTER, markersize=5, **kwargs)
         error.set_ylim(bottom=0)
         error.set_ylabel("ECE, %")
-        self._evidence(evidence, every)
+        self._evidence(evidence)
         for panel in self.ax_:
             tidy(panel)
-            panel.set_xlim(0, every[-1].first_row + every[-1].rows)
-            for alarm in self.monitor.alarms:
+            panel.set_xlim(0, windows[-1].first_row + windows[-1].rows)
+            panel.tick_params(labelbottom=panel is evidence)
+            for alarm in alarms:
                 panel.axvline(alarm.row, color=BEFORE, linewidth=1.2, linestyle="--")
-        for panel in self.ax_[:-1]:
-            panel.tick_params(labelbottom=False)
-        evidence.set_xlabel("row of the stream" + ("; dashed: alarm" if self.monitor.alarms else ""))
+        evidence.set_xlabel("row of the stream" + ("; dashed: alarm" if alarms else ""))
         legend(ax, self.figure_, error)
         return self
 
-    def _evidence(self, ax: Any, windows: list[Any]) -> None:
-        x = [w.first_row + w.rows for w in windows]  # it is of all rows up to the end of a window
+    def _evidence(self, ax: Any) -> None:
+        x = [
+            w.first_row + w.rows for w in self.monitor.windows
+        ]  # it is of all rows up to the end of a window
+        value = np.array([w.evidence for w in self.monitor.windows])
         limit = -np.log10(self.monitor.alpha / 2)
-        value = np.array([w.evidence for w in windows])
         ax.plot(x, value, color=AFTER, linewidth=1.5)
         ax.axhline(limit, color=BEFORE, linewidth=1.0)
         style = {"color": BEFORE, "va": "bottom", "fontsize": "small"}

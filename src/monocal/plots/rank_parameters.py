@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import to_numpy
+from ..core.ranked import rank_rows
+from ..core.statistics import STATISTICS, compute, statistic_name
 from ..errors import InputError
 from ..metrics.outcomes import Floats, bin_index
 from .curves import finite, quantile_edges
@@ -55,8 +57,8 @@ class RankParameters:
     >>> import monocal as mc
     >>> data = mc.data.synthetic(1000, 10)
     >>> found = mc.plots.rank_parameters(mc.TemperatureScaling().fit(data.values, data.labels))
-    >>> [(first, last) for first, last, weight, bias in found.pieces()]
-    [(1, 10)]
+    >>> found.constant_from, found.varies
+    (1, False)
     """
 
     rank: np.ndarray
@@ -69,25 +71,11 @@ class RankParameters:
 
     @property
     def varies(self) -> bool:
-        """Whether weights or biases depend on the sample by more than a picture can show."""
+        """Whether weights or biases depend on the sample by more than a picture can show: a hundredth."""
         if self.weight_range is None or self.bias_range is None:
             return False
-        return _wide(self.weight_range, self.weight) or _wide(self.bias_range, 1.0)
-
-    def pieces(self) -> list[tuple[int, int, float, float]]:
-        """First and last rank of each run with one weight and bias, the weight and the bias; the top first.
-
-        The last run reaches down to the lowest class.
-        """
-        change = np.flatnonzero((np.diff(self.weight) != 0) | (np.diff(self.bias) != 0))
-        begins = [0, *(change + 1).tolist()]
-        ends = [*change.tolist(), len(self.rank) - 1]
-        runs = [
-            (int(self.rank[i]), int(self.rank[j]), float(self.weight[i]), float(self.bias[i]))
-            for i, j in zip(begins, ends, strict=True)
-        ]
-        first, _, weight, bias = runs[-1]
-        return [*runs[:-1], (first, self.n_classes, weight, bias)]
+        weight, bias = np.ptp(self.weight_range, axis=0), np.ptp(self.bias_range, axis=0)
+        return bool((weight > 0.01 * np.abs(self.weight)).any() or (bias > 0.01).any())
 
 
 @dataclass(frozen=True)
@@ -124,17 +112,6 @@ class EffectCurve:
     weight_range: Floats
     bias_range: Floats
 
-    def varies(self, which: str) -> bool:
-        """Whether ``"weight"`` or ``"bias"`` moves with the statistic by more than a picture can show."""
-        values = self.weight if which == "weight" else self.bias
-        ends = np.stack([values.min(axis=1), values.max(axis=1)])
-        return _wide(ends, self.weight.mean() if which == "weight" else 1.0)
-
-
-def _wide(ends: Floats, scale: Any) -> bool:
-    """Whether a range, low and high, is more than a hundredth of the scale somewhere."""
-    return bool(((ends[1] - ends[0]) > 0.01 * np.abs(scale)).any())
-
 
 def rank_parameters(calibrator: Any, X: Any = None) -> RankParameters:
     """Weights and biases by rank of a fitted calibrator.
@@ -161,19 +138,14 @@ def rank_parameters(calibrator: Any, X: Any = None) -> RankParameters:
     piece = np.searchsorted(starts, np.arange(n_ranks), side="right")[::-1] - 1
     # A map without factors is the same for every row.
     weights, biases, _ = _by_row(calibrator, None if rank_map.factors is None else X)
-    weight_range = bias_range = None
+    values = weights, biases
+    means = [v.mean(axis=0)[piece] for v in values]
+    ranges: list[Any] = [None, None]
     if rank_map.factors is not None:
-        weight_range, bias_range = (np.quantile(v, _SPREAD, axis=0)[:, piece] for v in (weights, biases))
+        ranges = [np.quantile(v, _SPREAD, axis=0)[:, piece] for v in values]
     constant_from = 1 if len(starts) == 1 else n_ranks - int(starts[1]) + 1
-    return RankParameters(
-        np.arange(1, n_ranks + 1),
-        weights.mean(axis=0)[piece],
-        biases.mean(axis=0)[piece],
-        weight_range,
-        bias_range,
-        constant_from,
-        n_classes,
-    )
+    rank = np.arange(1, n_ranks + 1)
+    return RankParameters(rank, means[0], means[1], ranges[0], ranges[1], constant_from, n_classes)
 
 
 def effect_curve(
@@ -207,8 +179,6 @@ def effect_curve(
     >>> curve.weight.shape
     (2, 5)
     """
-    from ..core.statistics import STATISTICS, compute, statistic_name
-
     if not callable(statistic) and statistic not in STATISTICS:
         names = ", ".join(STATISTICS)
         raise InputError(
@@ -224,29 +194,15 @@ def effect_curve(
         )
     piece = np.searchsorted(rank_map.starts, [n_ranks - rank for rank in kept], side="right") - 1
     values = finite(np.asarray(compute([statistic], rows)[0], dtype=np.float64))
-    edges = quantile_edges(values, n_bins)
-    index = bin_index(values, edges)
-    bins = np.unique(index)
-    n = len(values)
-    weights, biases = (np.broadcast_to(a, (n, a.shape[1]))[:, piece] for a in (weights, biases))
-
-    def over_bins(function: Callable[[Floats], Floats], array: Floats) -> Floats:
-        return np.stack([function(array[index == k]) for k in bins], axis=-1)
-
-    def deciles(array: Floats) -> Floats:
-        return np.quantile(array, _SPREAD, axis=0)
-
-    def mean(array: Floats) -> Floats:
-        return array.mean(axis=0)
-
+    index = bin_index(values, quantile_edges(values, n_bins))
+    bins = [index == k for k in np.unique(index)]
+    of_ranks = [np.broadcast_to(a, (len(values), a.shape[1]))[:, piece] for a in (weights, biases)]
     return EffectCurve(
         statistic_name(statistic),
         kept,
-        np.array([np.median(values[index == k]) for k in bins]),
-        over_bins(mean, weights),
-        over_bins(mean, biases),
-        over_bins(deciles, weights),
-        over_bins(deciles, biases),
+        np.array([np.median(values[rows]) for rows in bins]),
+        *(np.stack([a[rows].mean(axis=0) for rows in bins], axis=-1) for a in of_ranks),
+        *(np.stack([np.quantile(a[rows], _SPREAD, axis=0) for rows in bins], axis=-1) for a in of_ranks),
     )
 
 
@@ -262,18 +218,13 @@ def _rank_map(calibrator: Any) -> Any:
 
 def _by_row(calibrator: Any, X: Any) -> tuple[Floats, Floats, Any]:
     """Weight and bias of each piece of ranks for each row, (n, D) or (1, D), and the ranked rows."""
-    from ..core.ranked import rank_rows
-
     rank_map = _rank_map(calibrator)
-    rows = None
-    psi = np.ones((1, len(rank_map.scale_steps)))
+    rows, psi = None, np.ones((1, len(rank_map.scale_steps)))
     if X is not None:
-        reader = calibrator.reader
-        values = to_numpy(reader.values(X).values)
+        values = to_numpy(calibrator.reader.values(X).values)
         values = values[:: -(-len(values) // _MOST_ROWS)]
-        rows = rank_rows(reader.logits(values), rank_map.top_k, np.float64)
-        if rank_map.factors is not None:
-            psi = np.asarray(rank_map.factors(rows))
+        rows = rank_rows(calibrator.reader.logits(values), rank_map.top_k, np.float64)
+        psi = psi if rank_map.factors is None else np.asarray(rank_map.factors(rows))
     elif rank_map.factors is not None:
         raise InputError(
             "X: the weights of this calibrator depend on the sample; give rows to take means over"
@@ -382,10 +333,12 @@ class EffectDisplay(_WeightsAndBiases):
         """
         e = self.effect
         axes = self._panels(ax, _IN_WORDS.get(e.statistic, e.statistic.replace("_", " ")))
-        for panel, values, spread in zip(
-            axes, (e.weight, e.bias), (e.weight_range, e.bias_range), strict=True
-        ):
-            for i, group in enumerate(_alike(values)):
+        parts = ((e.weight, e.weight_range), (e.bias, e.bias_range))
+        for panel, (values, spread) in zip(axes, parts, strict=True):
+            # Rows of (R, B) that are equal, as lists of their places.
+            _, place = np.unique(values, axis=0, return_inverse=True)
+            alike = sorted(np.flatnonzero(place.reshape(-1) == k).tolist() for k in range(place.max() + 1))
+            for i, group in enumerate(alike):
                 colour = SERIES[i % len(SERIES)]
                 ranks = ", ".join(str(e.ranks[j]) for j in group)
                 label = f"rank{'s' if len(group) > 1 else ''} {ranks} from the top"
@@ -393,10 +346,3 @@ class EffectDisplay(_WeightsAndBiases):
                 panel.plot(e.x, values[group[0]], **{"color": colour, "label": label, **kwargs})
         legend(ax, self.figure_, axes[1])
         return self
-
-
-def _alike(values: np.ndarray) -> list[list[int]]:
-    """Rows of (R, B) that are equal, as lists of their places."""
-    _, first, place = np.unique(values, axis=0, return_index=True, return_inverse=True)
-    groups = [np.flatnonzero(place.reshape(-1) == k).tolist() for k in range(len(first))]
-    return sorted(groups)

@@ -15,7 +15,14 @@ from ..errors import InputError
 from ..inputs.validation import check_count
 from ..metrics.row_sums import GROUP_BINS
 from ..metrics.units import count, percent
-from .curves import CalibrationCurve, margin_curve, margins, reliability_curve
+from .curves import (
+    CalibrationCurve,
+    SmoothCurve,
+    margin_curve,
+    margins,
+    reliability_curve,
+    smooth_reliability_curve,
+)
 from .display import (
     AFTER,
     BAND,
@@ -23,15 +30,14 @@ from .display import (
     LINE,
     CurvesDisplay,
     by_name,
+    first_of,
     is_calibrator,
     legend,
-    of_two_classes,
     panels,
     points,
     tidy,
 )
 from .group_curves import GroupCurves, group_curves
-from .smooth_curve import SmoothCurve, smooth_reliability_curve
 
 _FEW = 5  # rows
 _NODES = 200  # of an interval that is drawn
@@ -79,41 +85,32 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         of_classes: bool = False,
         intervals: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None,
     ):
-        if not isinstance(curves, Mapping):
-            self.__dict__.update(self.from_predictions(smooth, curves).__dict__)
-            return
+        if not isinstance(curves, Mapping):  # probabilities and labels
+            made: ReliabilityDisplay = self.from_predictions(smooth, curves)
+            curves, smooth, of_classes = made.curves, None, bool(made.of_classes)
         super().__init__(curves)
         self.smooth: dict[str, SmoothCurve] | None = smooth
         self.by_group = by_group
-        self.of_classes = of_classes
+        self.of_classes: bool = of_classes
+        self.intervals = intervals or {}
         self.axes = ("confidence", "accuracy")  # what is claimed, and what is kept of it
         if of_classes:
-            self.axes = ("P(class 1)", "frequency of class 1")
-        if of_classes and by_group is None and any("class" in name for name in curves):
-            self.axes = ("probability of the class", "frequency of the class")
-        self.intervals = intervals or {}
+            several = by_group is None and any("class" in name for name in self.curves)
+            which = "the class" if several else "class 1"
+            self.axes = ("probability of the class" if several else "P(class 1)", f"frequency of {which}")
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        *,
-        name: str | None = None,
-        interval: bool = False,
-        **options: Any,
+        cls, estimator: Any, X: Any, y: Any, *args: Any, interval: bool = False, **options: Any
     ) -> ReliabilityDisplay:
         """As in all displays; ``interval`` draws the ``predict_interval`` of an estimator that has one."""
-        display = super().from_estimator(estimator, X, y, name=name, **options)
+        display = super().from_estimator(estimator, X, y, *args, **options)
         if interval:
             if not hasattr(estimator, "predict_interval"):
                 raise InputError(
                     f"interval: {type(estimator).__name__} has no predict_interval; BinaryMCCT has."
                 )
-            p, low, high = (
-                np.asarray(a) for a in (estimator.predict_proba(X), *estimator.predict_interval(X))
-            )
+            p, low, high = map(np.asarray, (estimator.predict_proba(X), *estimator.predict_interval(X)))
             p = p[:, 1] if p.ndim == 2 else p
             order = np.argsort(p, kind="stable")
             at = order[np.unique(np.linspace(0, len(p) - 1, _NODES).round().astype(int))]
@@ -162,32 +159,26 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         class_names : sequence of str, optional
             Of predicted classes as groups.
         """
+        same: dict[str, Any] = {"level": level, "sample_weight": sample_weight}
         if groups is not None:
             if isinstance(y_prob, Mapping) or classes is not None or smooth or strategy != "uniform":
                 raise InputError("groups: expected one predictor, with neither classes, smooth nor quantiles")
-            same: dict[str, Any] = {
-                "level": level,
-                "sample_weight": sample_weight,
-                "class_names": class_names,
-            }
-            bins = GROUP_BINS if n_bins is None else n_bins
-            by_group = group_curves(y_true, y_prob, groups, before=before, n_bins=bins, **same)
-            curves = by_group.first(check_count(max_groups, "max_groups"))
+            same |= {"before": before, "n_bins": n_bins or GROUP_BINS, "class_names": class_names}
+            by_group = group_curves(y_true, y_prob, groups, **same)
+            worst = by_group.evaluation.names[: check_count(max_groups, "max_groups")]
+            curves = {group: by_group.after[group] for group in worst}
             return cls(curves, by_group=by_group, of_classes=by_group.evaluation.two)
         parts = by_name(y_prob, before, name)
-        two = classes is None and all(map(of_two_classes, parts.values()))
-        asked: list[tuple[str, Any, int | None]]
-        asked = [(title, probs, 1 if two else None) for title, probs in parts.items()]
+        two = classes is None and all(len(np.shape(p)) == 1 or np.shape(p)[1] <= 2 for p in parts.values())
+        wanted: list[tuple[str, Any, int | None]] = [(t, p, 1 if two else None) for t, p in parts.items()]
         if classes is not None:
-            asked = [
-                (f"class {c}" if len(parts) == 1 else f"{title}, class {c}", probs, c)
-                for title, probs in parts.items()
-                for c in classes
+            one = len(parts) == 1
+            wanted = [
+                (f"class {c}" if one else f"{t}, class {c}", p, c) for t, p in parts.items() for c in classes
             ]
-        same = {"level": level, "sample_weight": sample_weight}
-        bins = 15 if n_bins is None else n_bins
         curves, lines = {}, {}
-        for title, probs, c in asked:
+        for title, probs, c in wanted:
+            bins = 15 if n_bins is None else n_bins
             curves[title] = reliability_curve(probs, y_true, n_bins=bins, strategy=strategy, label=c, **same)
             if smooth:
                 lines[title] = smooth_reliability_curve(probs, y_true, label=c, **same)
@@ -208,20 +199,20 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         **kwargs
             Of the lines, passed on to ``Axes.plot``.
         """
+        grouped = self.by_group is not None
         if overlay is None:
-            side_by_side = set(self.curves) <= {"before", "after"} or self.by_group is not None
-            overlay = len(self.curves) > 1 and not side_by_side
+            overlay = len(self.curves) > 1 and not (grouped or set(self.curves) <= {"before", "after"})
         diagrams = [list(self.curves)] if overlay else [[name] for name in self.curves]
-        columns = len(diagrams) if self.by_group is None else min(3, len(diagrams))
+        columns = min(3, len(diagrams)) if grouped else len(diagrams)
         lines = -(-len(diagrams) // columns)
         heights = ((3.2, 1.0) if histogram else (1.0,)) * lines
         self.figure_, axes = panels(ax, columns, heights, (4.2, (5.4 if histogram else 4.4) * lines))
         step = 2 if histogram else 1
         tops, bottoms = ([one for line in axes[first::step] for one in line] for first in (0, step - 1))
-        for unused in (*tops[len(diagrams) :], *bottoms[len(diagrams) :]):
+        for unused in tops[len(diagrams) :] + bottoms[len(diagrams) :]:
             unused.set_visible(False)
         tops, bottoms = tops[: len(diagrams)], bottoms[: len(diagrams)]
-        colours = self.colours() if self.by_group is None else dict.fromkeys(self.curves, AFTER)
+        colours = dict.fromkeys(self.curves, AFTER) if grouped else self.colours()
         for names, top, bottom in zip(diagrams, tops, bottoms, strict=True):
             top.plot([0, 1], [0, 1], color=LINE, linewidth=1, linestyle="--", zorder=1)
             for name in names:
@@ -245,38 +236,40 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
 
     def _diagram(self, ax: Any, name: str, colour: str, *, alone: bool, **kwargs: Any) -> None:
         curve = self.curves[name]
-        if self.by_group is not None and name in self.by_group.before:
-            _behind(ax, self.by_group.before[name])
         filled = curve.weight > 0
-        x, y, out = curve.confidence[filled], curve.accuracy[filled], curve.outside[filled]
+        if self.by_group is not None and name in self.by_group.before:
+            was = self.by_group.before[name]
+            style: dict[str, Any] = {"color": BEFORE, "alpha": 0.5, "zorder": 1, "label": "before"}
+            ax.plot(was.confidence[was.weight > 0], was.accuracy[was.weight > 0], ".-", **style)
         if alone:  # boxes over one another look like one
-            label = f"perfectly calibrated, {100 * curve.level:g} %"
-            style: dict[str, Any] = {
-                "bottom": curve.low,
-                "align": "edge",
-                "color": BAND,
-                "alpha": 0.3,
-                "label": label,
-            }
+            style = {"align": "edge", "color": BAND, "alpha": 0.3}
+            style |= {"bottom": curve.low, "label": f"perfectly calibrated, {100 * curve.level:g} %"}
             ax.bar(curve.edges[:-1], curve.high - curve.low, np.diff(curve.edges), **style)
-        named = None if alone else f"{name}: ECE {100 * curve.ece:.2f} %"
-        style = {"color": colour, "linewidth": 1.2, "label": named, **kwargs}
+        x, y, out = curve.confidence[filled], curve.accuracy[filled], curve.outside[filled]
         few = curve.weight[filled] < _FEW  # their accuracy is next to nothing: they stay off the line
-        if self.smooth is None:
-            ax.plot(x[~few], y[~few], **style)
-        else:
-            line = self.smooth[name]
-            ax.fill_between(line.confidence, line.low, line.high, color=colour, alpha=0.18, linewidth=0)
-            ax.plot(line.confidence, line.accuracy, **style)
+        line = (x[~few], y[~few])
+        band: dict[str, Any] = {"color": colour, "alpha": 0.18, "linewidth": 0}
+        if self.smooth is not None:
+            smooth = self.smooth[name]
+            ax.fill_between(smooth.confidence, smooth.low, smooth.high, **band)
+            line = (smooth.confidence, smooth.accuracy)
+        named = None if alone else f"{name}: ECE {100 * curve.ece:.2f} %"
+        ax.plot(*line, **{"color": colour, "linewidth": 1.2, "label": named, **kwargs})
         if name in self.intervals:
-            p, low, high = self.intervals[name]
-            ax.fill_between(
-                p, low, high, color=colour, alpha=0.18, linewidth=0, label="interval of P(class 1)"
-            )
-        outside = "outside the band" if alone else None
-        tips = np.array([f"{name}, {text}" for text in bins_in_words(curve, self.axes)], dtype=object)
-        points(ax, x[~few], y[~few], out[~few], colour, outside, tips[~few], markersize=5)
-        points(ax, x[few], y[few], out[few], colour, None, tips[few], markersize=3, alpha=0.45)
+            ax.fill_between(*self.intervals[name], label="interval of P(class 1)", **band)
+        tips = np.array([f"{name}, {self._tip(curve, k)}" for k in np.flatnonzero(filled).tolist()])
+        labels = (None, "outside the band" if alone else None)
+        points(ax, x[~few], y[~few], out[~few], colour, labels=labels, tips=tips[~few], markersize=5)
+        points(ax, x[few], y[few], out[few], colour, tips=tips[few], markersize=3, alpha=0.45)
+
+    def _tip(self, curve: CalibrationCurve, k: int) -> str:
+        """What a bin holds."""
+        claim, kept = self.axes
+        return (
+            f"{claim} {curve.edges[k]:.3g} to {curve.edges[k + 1]:.3g}: {count(curve.weight[k])} rows,\n"
+            f"mean {claim} {percent(curve.confidence[k])}, {kept} {percent(curve.accuracy[k])},\n"
+            f"{'outside' if curve.outside[k] else 'inside'} the band {percent(curve.low[k])} to {percent(curve.high[k])}"
+        )
 
     def _histogram(self, ax: Any, names: list[str], colours: dict[str, str], first: bool) -> None:
         """Share of the rows; where bins differ in width, by width, or every quantile would be as tall as the others."""
@@ -294,23 +287,6 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         else:  # narrow bins near 1 are a thousand times as dense
             ax.set_yscale("log")
         tidy(ax)
-
-
-def _behind(ax: Any, curve: CalibrationCurve) -> None:
-    """The curve before calibration, behind the one after it."""
-    filled = curve.weight > 0
-    style = {"color": BEFORE, "alpha": 0.5, "zorder": 1, "label": "before"}
-    ax.plot(curve.confidence[filled], curve.accuracy[filled], ".-", **style)
-
-
-def bins_in_words(curve: CalibrationCurve, axes: tuple[str, str] = ("confidence", "accuracy")) -> list[str]:
-    """What each bin that has rows holds."""
-    return [
-        f"{axes[0]} {curve.edges[k]:.3g} to {curve.edges[k + 1]:.3g}: {count(curve.weight[k])} rows,\n"
-        f"mean {axes[0]} {percent(curve.confidence[k])}, {axes[1]} {percent(curve.accuracy[k])},\n"
-        f"{'outside' if curve.outside[k] else 'inside'} the band {percent(curve.low[k])} to {percent(curve.high[k])}"
-        for k in np.flatnonzero(curve.weight > 0)
-    ]
 
 
 class MarginDisplay(CurvesDisplay[CalibrationCurve]):
@@ -334,14 +310,12 @@ class MarginDisplay(CurvesDisplay[CalibrationCurve]):
     """
 
     @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: Any, y: Any, *, name: str | None = None, **options: Any
-    ) -> MarginDisplay:
+    def from_estimator(cls, estimator: Any, X: Any, y: Any, *args: Any, **options: Any) -> MarginDisplay:
         """As in all displays; the margin is that of the input of a calibrator, or of the first of several."""
-        one = next(iter(estimator.values())) if isinstance(estimator, Mapping) else estimator
+        one = first_of(estimator)
         if is_calibrator(one) and len(np.shape(X)) == 2 and np.shape(X)[1] > 1:
             options = {"margin": margins(X, input=one.input), **options}
-        return super().from_estimator(estimator, X, y, name=name, **options)
+        return super().from_estimator(estimator, X, y, *args, **options)
 
     @classmethod
     def from_predictions(
@@ -370,8 +344,8 @@ class MarginDisplay(CurvesDisplay[CalibrationCurve]):
         slots = np.arange(len(first.weight))
         for name, colour in self.colours().items():
             curve = self.curves[name]
-            band = np.stack([curve.confidence - curve.high, curve.confidence - curve.low])
-            self.ax_.fill_between(slots, *(100 * band), color=colour, alpha=0.15, linewidth=0)
+            low, high = curve.confidence - curve.high, curve.confidence - curve.low
+            self.ax_.fill_between(slots, 100 * low, 100 * high, color=colour, alpha=0.15, linewidth=0)
             style = {"color": colour, "linewidth": 1.2, "label": name, **kwargs}
             self.ax_.plot(slots, 100 * curve.gap, **style)
             tips = [
@@ -379,14 +353,13 @@ class MarginDisplay(CurvesDisplay[CalibrationCurve]):
                 f"claims {percent(curve.confidence[k])}, right in {percent(curve.accuracy[k])}"
                 for k in slots
             ]
-            points(self.ax_, slots, 100 * curve.gap, curve.outside, colour, None, tips, markersize=5)
+            points(self.ax_, slots, 100 * curve.gap, curve.outside, colour, tips=tips, markersize=5)
         self.ax_.axhline(0, color=LINE, linewidth=1)
         self.ax_.set(xlabel="margin, logits (equal-mass bins)", ylabel="over-confidence, points")
         wide = self.ax_.get_window_extent().width / self.figure_.dpi  # inches: a label every half of one
-        step = max(1, -(-len(slots) // max(2, int(2 * wide))))
-        self.ax_.set_xticks(
-            (np.arange(len(first.edges)) - 0.5)[::step], [f"{e:.2g}" for e in first.edges[::step]]
-        )
+        shown = slice(None, None, max(1, -(-len(slots) // max(2, int(2 * wide)))))
+        ticks = np.arange(len(first.edges)) - 0.5
+        self.ax_.set_xticks(ticks[shown], [f"{edge:.2g}" for edge in first.edges[shown]])
         legend(ax, self.figure_, self.ax_)
         tidy(self.ax_)
         return self

@@ -23,7 +23,7 @@ from ..plots import (
     ReliabilityDisplay,
     rank_parameters,
 )
-from ..plots.svg import to_svg
+from ..plots.display import to_svg
 from . import sentences as say
 from .collect import METRICS, METRICS_OF_TWO, LabelReport, Report
 from .comparison import UNCALIBRATED, MethodComparison, MethodResult
