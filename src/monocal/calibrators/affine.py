@@ -28,6 +28,7 @@ from functools import partial
 from typing import ClassVar, TypeVar
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import logsumexp
 from sklearn.base import clone
 
@@ -100,7 +101,7 @@ class AffineCalibrator(Calibrator):
     }
 
     @abstractmethod
-    def _features(self, logits: np.ndarray) -> np.ndarray:
+    def _features(self, logits: ndarray) -> ndarray:
         """Shift-invariant features (n, m); NaN for a class that is not available."""
 
     def _check_settings(self, n_classes: int, instead: str = "VectorScaling") -> None:
@@ -112,7 +113,7 @@ class AffineCalibrator(Calibrator):
                 f"{_MOST_CLASSES} classes. Use {instead}, or an order-preserving method such as MCCT."
             )
 
-    def _minimize(self, problem: AffineProblem, tol: float, start: np.ndarray | None = None) -> Solution:
+    def _minimize(self, problem: AffineProblem, tol: float, start: ndarray | None = None) -> Solution:
         with one_blas_thread:
             return minimize_smooth(problem, tol=tol, max_iter=self.max_iter, start=start)
 
@@ -123,23 +124,23 @@ class AffineCalibrator(Calibrator):
         warn_if_unfinished(self, solution)
         self._keep(solution.coefficients, scale)
 
-    def _keep(self, deviation: np.ndarray, scale: float = 1.0) -> None:
+    def _keep(self, deviation: ndarray, scale: float = 1.0) -> None:
         """Set the map from its deviation, flat, in units of the map without any."""
         by_class = deviation.reshape(len(self.centre_), -1)
         weights = by_class[:, :-1]
         self.coef_ = scale * (weights + np.eye(len(weights)) if self._pairs else weights[:, 0] + 1.0)
         self.intercept_ = by_class[:, -1].copy()
 
-    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
+    def _calibrate(self, logits: ndarray) -> ndarray:
         return map_rows(self._transform, logits)
 
-    def _transform(self, logits: np.ndarray) -> np.ndarray:
+    def _transform(self, logits: ndarray) -> ndarray:
         """``coef x + intercept``: -inf where a class is not available, which is ``centre`` where other classes look at it."""
         x = self._features(logits)
         masked = np.isnan(x)
         centre, weights, bias = (a.astype(x.dtype) for a in (self.centre_, self.coef_, self.intercept_))
         x = np.where(masked, centre, x)
-        f: np.ndarray = x @ weights.T if weights.ndim == 2 else x * weights
+        f: ndarray = x @ weights.T if weights.ndim == 2 else x * weights
         f += bias
         f[masked] = -np.inf
         return f
@@ -155,10 +156,10 @@ class PlainAffineCalibrator(AffineCalibrator):
         return [affine_step(self.coef_, self.intercept_, self.centre_, origin=self._origin)]
 
     @abstractmethod
-    def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
+    def _strength(self, m: int, n: float, scale: float) -> ndarray:
         """Penalty of each squared deviation from temperature scaling, in units of its scale; biases last."""
 
-    def _features(self, logits: np.ndarray) -> np.ndarray:
+    def _features(self, logits: ndarray) -> ndarray:
         x = features(logits, 1.0)
         if self._origin == "mean":
             x -= np.nanmean(x, axis=1, keepdims=True)
@@ -167,7 +168,7 @@ class PlainAffineCalibrator(AffineCalibrator):
             x -= np.log(np.nansum(np.exp(x), axis=1, keepdims=True))
         return x
 
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         m = logits.shape[1]
         self._check_settings(m)
         total = float(len(labels) if weight is None else weight.sum())
@@ -227,7 +228,7 @@ class VectorScaling(PlainAffineCalibrator):
         """Without a penalty, and close to its optimum."""
         return cls(**cls._variants["VS published"])
 
-    def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
+    def _strength(self, m: int, n: float, scale: float) -> ndarray:
         check_number(self.l2, "l2", least=0)
         return np.full((m, 2), self.l2 / n)
 
@@ -277,7 +278,7 @@ class MatrixScaling(PlainAffineCalibrator):
         """Without a penalty."""
         return cls(**cls._variants["MS published"])
 
-    def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
+    def _strength(self, m: int, n: float, scale: float) -> ndarray:
         check_number(self.l2, "l2", least=0)
         strength = np.full((m, m + 1), self.l2 / n)
         strength[:, -1] = _BIAS * self.l2 / n
@@ -330,7 +331,7 @@ class DirichletCalibration(PlainAffineCalibrator):
 
     _origin = "logsumexp"
 
-    def _strength(self, m: int, n: float, scale: float) -> np.ndarray:
+    def _strength(self, m: int, n: float, scale: float) -> ndarray:
         pairs = max(1, m * (m - 1))
         lam = _PULL * pairs / n if self.lam is None else self.lam
         mu = lam if self.mu is None else self.mu
@@ -442,7 +443,7 @@ class StructuredScaling(AffineCalibrator):
 
     def _problem(self, source: Source, first: TemperatureScaling, shrinkage: float) -> AffineProblem:
         """What is left to solve at the temperature that suits so much shrinkage."""
-        total, m = float(source.hold(as_they_are).sum(lambda rows: weights_of(rows).sum())), source.shape[1]
+        total, m = (float(source.hold(as_they_are).sum(lambda rows: weights_of(rows).sum())), source.shape[1])
         counted = min(total, _MOST_WEIGHT)
         self.temperature_ = shared_temperature(source, first, min(shrinkage, 1.0) * m / counted)
         self.floor_ = min(1.0 / (total + 1.0), _MOST_FLOOR)
@@ -465,8 +466,8 @@ class StructuredScaling(AffineCalibrator):
         return with_largest_bound(trials, weights_of(rows))[0]
 
     def along_path(
-        self, rows: Checked, parts: list[tuple[np.ndarray, np.ndarray]]
-    ) -> Iterator[tuple[float, np.ndarray]]:
+        self, rows: Checked, parts: list[tuple[ndarray, ndarray]]
+    ) -> Iterator[tuple[float, ndarray]]:
         """Each strength to try, with the calibrated logits (n, m) of all rows, by fits without their fold.
 
         One strength at a time, so that nothing of the size of the rows waits for its turn.
@@ -474,7 +475,7 @@ class StructuredScaling(AffineCalibrator):
         trials = [clone(self) for _ in parts]
         sources = [ArraySource(Reader(), rows[train]) for train, _ in parts]
         firsts = [trial._temper(source) for trial, source in zip(trials, sources, strict=True)]
-        starts: list[np.ndarray | None] = [None] * len(parts)
+        starts: list[ndarray | None] = [None] * len(parts)
         for strength in _PATH:
             out = np.empty(rows.logits.shape, dtype=compute_dtype(rows.logits))
             for k, (trial, (_, test)) in enumerate(zip(trials, parts, strict=True)):
@@ -488,11 +489,11 @@ class StructuredScaling(AffineCalibrator):
     def _map_steps(self) -> list[MapStep]:
         return [affine_step(self.coef_, self.intercept_, self.centre_, 1.0 / self.temperature_, self.floor_)]
 
-    def _features(self, logits: np.ndarray) -> np.ndarray:
+    def _features(self, logits: ndarray) -> ndarray:
         return features(logits, self.temperature_, self.floor_)
 
 
-def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def log_likelihood(logits: ndarray, labels: ndarray) -> ndarray:
     """Log-probability of each label (n,)."""
     out = np.empty(len(labels))
     for rows in row_slices(logits):
@@ -501,7 +502,7 @@ def log_likelihood(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return out
 
 
-def with_largest_bound(trials: Iterator[tuple[float, np.ndarray, T]], weight: np.ndarray) -> tuple[float, T]:
+def with_largest_bound(trials: Iterator[tuple[float, ndarray, T]], weight: ndarray) -> tuple[float, T]:
     """The strength with the largest lower bound of its gain; the first, the strongest, where no bound is above 0.
 
     The bound is ``gain - k error``, with ``error`` the standard error of the mean of the paired gains in log-likelihood (n,) of

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy import ndarray
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from ..arrays import compute_dtype
@@ -52,10 +53,10 @@ DOUBLE_BELOW = 2**18
 # Of the shared temperature: a ridge of the scale itself that only keeps the problem strongly convex.
 _TOL, _MAX_ITER, _STEADY, _DEEPEST = 1e-6, 50, 1e-10, 1e6
 
-Operator = Callable[[np.ndarray], np.ndarray]
+Operator = Callable[[ndarray], ndarray]
 
 
-def features(logits: np.ndarray, temperature: float, floor: float = 0.0) -> np.ndarray:
+def features(logits: ndarray, temperature: float, floor: float = 0.0) -> ndarray:
     """Logarithms of tempered probabilities mixed with a share ``floor`` of the uniform distribution, (n, m).
 
     Without a floor, up to a shift of the row: ``(z - max z) / T``, not below -1e15. NaN for a class that is not available.
@@ -75,7 +76,7 @@ def features(logits: np.ndarray, temperature: float, floor: float = 0.0) -> np.n
     return x
 
 
-def weights_of(rows: Checked) -> np.ndarray:
+def weights_of(rows: Checked) -> ndarray:
     """A weight for each row, in double precision."""
     return np.ones(len(rows)) if rows.weight is None else rows.weight.astype(np.float64)
 
@@ -84,11 +85,11 @@ def weights_of(rows: Checked) -> np.ndarray:
 class FeatureBlock:
     """Rows as the objective reads them."""
 
-    x: np.ndarray  # (n, m), the centre (0 at first) where a class is not available
-    labels: np.ndarray  # (n,)
-    share: np.ndarray  # (n, 1), in double precision
-    masked: np.ndarray | None  # (n, m)
-    p: np.ndarray | None = None  # (n, m), probabilities at the deviation where the Hessian is taken
+    x: ndarray  # (n, m), the centre (0 at first) where a class is not available
+    labels: ndarray  # (n,)
+    share: ndarray  # (n, 1), in double precision
+    masked: ndarray | None  # (n, m)
+    p: ndarray | None = None  # (n, m), probabilities at the deviation where the Hessian is taken
 
     @classmethod
     def of(cls, rows: Checked, *, features: Operator, total: float, double: bool) -> FeatureBlock:
@@ -107,13 +108,13 @@ class FeatureBlock:
         masked = None if self.masked is None else self.masked[::step]
         return [FeatureBlock(self.x[::step], self.labels[::step], self.share[::step], masked)]
 
-    def centred(self, centre: np.ndarray) -> FeatureBlock:
+    def centred(self, centre: ndarray) -> FeatureBlock:
         """``centre`` (m,) for classes that are not available, where other classes look at them."""
         if self.masked is None:
             return self
         return replace(self, x=np.where(self.masked, centre.astype(self.x.dtype), self.x))
 
-    def at(self, deviation: np.ndarray) -> FeatureBlock:
+    def at(self, deviation: ndarray) -> FeatureBlock:
         """The same with the probabilities at a deviation."""
         with np.errstate(under="ignore"):
             f = self.moved(deviation)
@@ -121,15 +122,15 @@ class FeatureBlock:
             p /= p.sum(axis=1, keepdims=True)
         return replace(self, p=p)
 
-    def linear(self, deviation: np.ndarray) -> np.ndarray:
+    def linear(self, deviation: ndarray) -> ndarray:
         """``D_j . phi_nj`` (n, m)."""
         deviation = deviation.astype(self.x.dtype)
         pairs = deviation.shape[1] > 2
-        f: np.ndarray = self.x @ deviation[:, :-1].T if pairs else self.x * deviation[:, 0]
+        f: ndarray = self.x @ deviation[:, :-1].T if pairs else self.x * deviation[:, 0]
         f += deviation[:, -1]
         return f
 
-    def moved(self, deviation: np.ndarray) -> np.ndarray:
+    def moved(self, deviation: ndarray) -> ndarray:
         """``f - max f`` (n, m)."""
         f = self.linear(deviation)
         f += self.x
@@ -138,12 +139,12 @@ class FeatureBlock:
         f -= f.max(axis=1, keepdims=True)
         return f
 
-    def adjoint(self, residual: np.ndarray, pairs: bool) -> np.ndarray:
+    def adjoint(self, residual: ndarray, pairs: bool) -> ndarray:
         """``sum_n r_nj phi_nj``, in the shape of a deviation."""
         weights = residual.T @ self.x if pairs else _column_sums(residual * self.x)[:, None]
         return np.concatenate([weights, _column_sums(residual)[:, None]], axis=1)
 
-    def curvature(self) -> np.ndarray:
+    def curvature(self) -> ndarray:
         """Weighted ``p (1 - p)`` (n, m)."""
         assert self.p is not None
         return self.p * (1.0 - self.p) * self.share.astype(self.x.dtype)
@@ -152,21 +153,21 @@ class FeatureBlock:
 # What a pass adds up.
 
 
-def _column_sums(x: np.ndarray) -> np.ndarray:
-    total: np.ndarray = x.sum(axis=0, dtype=np.float64)
+def _column_sums(x: ndarray) -> ndarray:
+    total: ndarray = x.sum(axis=0, dtype=np.float64)
     return total
 
 
-def _share_by_class(block: FeatureBlock) -> np.ndarray:
+def _share_by_class(block: FeatureBlock) -> ndarray:
     """Weighted sums of the features of available classes, and their weights, (2, m)."""
     x = block.x.astype(np.float64)
     there = np.ones_like(x) if block.masked is None else (~block.masked).astype(np.float64)
     return np.stack([(block.share * x).sum(axis=0), (block.share * there).sum(axis=0)])
 
 
-def _value_and_gradient(block: FeatureBlock, deviation: np.ndarray) -> np.ndarray:
+def _value_and_gradient(block: FeatureBlock, deviation: ndarray) -> ndarray:
     """NLL and its gradient, (1 + size,)."""
-    f, at_label, share = block.moved(deviation), (np.arange(block.n_rows), block.labels), block.share
+    f, at_label, share = (block.moved(deviation), (np.arange(block.n_rows), block.labels), block.share)
     label = f[at_label].astype(np.float64)
     with np.errstate(under="ignore"):
         residual = np.exp(f, out=f)
@@ -177,7 +178,7 @@ def _value_and_gradient(block: FeatureBlock, deviation: np.ndarray) -> np.ndarra
     return np.append(value, block.adjoint(residual, deviation.shape[1] > 2))
 
 
-def _product(block: FeatureBlock, direction: np.ndarray) -> np.ndarray:
+def _product(block: FeatureBlock, direction: ndarray) -> ndarray:
     """The Hessian of the NLL times a direction."""
     u = block.linear(direction)
     u -= (block.p * u).sum(axis=1, keepdims=True)
@@ -186,7 +187,7 @@ def _product(block: FeatureBlock, direction: np.ndarray) -> np.ndarray:
     return block.adjoint(u, direction.shape[1] > 2)
 
 
-def _hessian(block: FeatureBlock, deviation: np.ndarray) -> np.ndarray:
+def _hessian(block: FeatureBlock, deviation: ndarray) -> ndarray:
     """Of the NLL, (size, size), class after class."""
     m, k = deviation.shape
     p_all = np.asarray(block.at(deviation).p, dtype=np.float64)
@@ -206,14 +207,14 @@ def _hessian(block: FeatureBlock, deviation: np.ndarray) -> np.ndarray:
     return hessian
 
 
-def _class_moments(block: FeatureBlock) -> np.ndarray:
+def _class_moments(block: FeatureBlock) -> ndarray:
     """Sums of ``p (1 - p) (x^2, x, 1)``, (3, m)."""
     h = block.curvature()
     hx = h * block.x
     return np.stack([_column_sums(one) for one in (hx * block.x, hx, h)])
 
 
-def _pair_moments(block: FeatureBlock) -> np.ndarray:
+def _pair_moments(block: FeatureBlock) -> ndarray:
     """``sum_n w_n phi_n phi_n'``, ``w_n`` the mean of ``p (1 - p)``; below it the sum of that for each class, (m + 2, m + 1)."""
     m, h = block.x.shape[1], block.curvature()
     weighted = block.x * (h.sum(axis=1, keepdims=True) / m)
@@ -240,7 +241,7 @@ class AffineProblem:
         Positive penalty of each squared deviation, the bias last. In a matrix it is the same for all weights off the diagonal.
     """
 
-    def __init__(self, source: Source, features: Operator, total: float, strength: np.ndarray):
+    def __init__(self, source: Source, features: Operator, total: float, strength: ndarray):
         n, m = source.shape
         double = n * m <= DOUBLE_BELOW
         self.shape = strength.shape
@@ -263,17 +264,17 @@ class AffineProblem:
 
     # Parameters are the deviations, flat; `SharedScale` ties some of them.
 
-    def deviation(self, at: np.ndarray) -> np.ndarray:
+    def deviation(self, at: ndarray) -> ndarray:
         return at.reshape(self.shape)
 
-    def tied(self, gradient: np.ndarray) -> np.ndarray:
+    def tied(self, gradient: ndarray) -> ndarray:
         """The adjoint of `deviation`."""
         return gradient.ravel()
 
-    def tied_hessian(self, hessian: np.ndarray) -> np.ndarray:
+    def tied_hessian(self, hessian: ndarray) -> ndarray:
         return hessian
 
-    def evaluate(self, at: np.ndarray) -> tuple[float, np.ndarray]:
+    def evaluate(self, at: ndarray) -> tuple[float, ndarray]:
         value, *gradient = self.rows.sum(_value_and_gradient, self.deviation(at))
         pull = 0.5 * self.modulus * at
         return float(value + pull @ at), self.tied(np.reshape(gradient, self.shape)) + 2.0 * pull
@@ -284,14 +285,14 @@ class AffineProblem:
         self._sample, self._part = self.rows, 1.0
         return True
 
-    def newton_step(self, point: SmoothPoint, closeness: float) -> np.ndarray:
+    def newton_step(self, point: SmoothPoint, closeness: float) -> ndarray:
         deviation = self.deviation(point.at)
         if self.formed:
             hessian = self.tied_hessian(self._sample.sum(_hessian, deviation)) + np.diag(self.modulus)
             return -cho_solve(cho_factor(hessian, overwrite_a=True, check_finite=False), point.gradient)
         sample = self._sample.changed(partial(FeatureBlock.at, deviation=deviation))
 
-        def product(v: np.ndarray) -> np.ndarray:
+        def product(v: ndarray) -> ndarray:
             return self.tied(sample.sum(_product, self.deviation(v)) / self._part) + self.modulus * v
 
         return conjugate_gradients(
@@ -308,7 +309,7 @@ class AffineProblem:
         return lambda v: np.einsum("abj,jb->ja", inverse, v.reshape(self.shape)).ravel()
 
 
-def _inverse_of_pairs(moments: np.ndarray, strength: np.ndarray) -> Operator:
+def _inverse_of_pairs(moments: ndarray, strength: ndarray) -> Operator:
     """The block of class ``j`` is close to ``s_j K + 2 strength_j``, with ``s_j`` the share of class ``j`` in the moments ``K``.
 
     One decomposition of ``K`` inverts them all: the strengths differ from class to class only in the place ``j`` of the class
@@ -328,7 +329,7 @@ def _inverse_of_pairs(moments: np.ndarray, strength: np.ndarray) -> Operator:
     column = (basis[:m] * scale) @ basis.T  # row j: the inverse without the change, its column j
     change = change / (1.0 + change * column[own, own])
 
-    def apply(v: np.ndarray) -> np.ndarray:
+    def apply(v: ndarray) -> ndarray:
         w = ((v.reshape(strength.shape) @ basis) * scale) @ basis.T
         w -= (change * np.diag(w))[:, None] * column
         return w.ravel()
@@ -352,13 +353,13 @@ class SharedScale(AffineProblem):
             gradient = self.rows.sum(_value_and_gradient, unchanged)[1:]
             self._pull = prior * self.tied(gradient.reshape(m, 2))
 
-    def deviation(self, at: np.ndarray) -> np.ndarray:
+    def deviation(self, at: ndarray) -> ndarray:
         return np.column_stack([np.full(len(at) - 1, at[0]), at[1:]])
 
-    def tied(self, gradient: np.ndarray) -> np.ndarray:
+    def tied(self, gradient: ndarray) -> ndarray:
         return np.append(gradient[:, 0].sum(), gradient[:, 1])
 
-    def tied_hessian(self, hessian: np.ndarray) -> np.ndarray:
+    def tied_hessian(self, hessian: ndarray) -> ndarray:
         m = self.shape[0]
         full = hessian.reshape(m, 2, m, 2)
         tied = np.empty((m + 1, m + 1))
@@ -367,7 +368,7 @@ class SharedScale(AffineProblem):
         tied[1:, 1:] = full[:, 1, :, 1]
         return tied
 
-    def evaluate(self, at: np.ndarray) -> tuple[float, np.ndarray]:
+    def evaluate(self, at: ndarray) -> tuple[float, ndarray]:
         value, gradient = super().evaluate(at)
         return value - float(self._pull @ at), gradient - self._pull
 
@@ -391,7 +392,7 @@ def as_they_are(rows: Checked) -> Checked:
     return rows
 
 
-def _margins(rows: Checked) -> np.ndarray:
+def _margins(rows: Checked) -> ndarray:
     """Total weight, and the weighted sum of how far the second class lies below the first."""
     weight = weights_of(rows)
     if rows.logits.shape[1] < 2:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import expit, xlogy
 
 from ..solver import ConeProblem, Expansion, Solution, minimize
@@ -58,14 +59,14 @@ class LogisticCone(ConeProblem):
 
     def __init__(
         self,
-        design: np.ndarray,
-        targets: np.ndarray,
-        weight: np.ndarray,
-        lower: np.ndarray,
-        penalty: np.ndarray | float = 0.0,
-        ridge: np.ndarray | float = 0.0,
-        first: np.ndarray | None = None,
-        offset: np.ndarray | float = 0.0,
+        design: ndarray,
+        targets: ndarray,
+        weight: ndarray,
+        lower: ndarray,
+        penalty: ndarray | float = 0.0,
+        ridge: ndarray | float = 0.0,
+        first: ndarray | None = None,
+        offset: ndarray | float = 0.0,
     ):
         m = design.shape[1]
         super().__init__(m, lower=lower, penalty=penalty)
@@ -76,10 +77,10 @@ class LogisticCone(ConeProblem):
         self.reach = np.abs(design).max(axis=0, initial=0.0)
         self.n_rows = len(design)
 
-    def start(self) -> np.ndarray:
+    def start(self) -> ndarray:
         return self.first
 
-    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
+    def evaluate(self, coefficients: ndarray, working: ndarray) -> Expansion:
         f = self.offset + self.design @ coefficients
         loss, p = _loss(f, self.targets)
         value = float(self.weight @ loss) + 0.5 * float(self.ridge @ coefficients**2)
@@ -89,7 +90,7 @@ class LogisticCone(ConeProblem):
         hessian[np.diag_indices(len(working))] += self.ridge[working]
         return Expansion(value, gradient, hessian, p)
 
-    def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
+    def excess(self, coefficients: ndarray, here: Expansion) -> float:
         """A dual bound: probabilities that are feasible for the dual problem, near those of the fit.
 
             max_p  sum_i w_i [H(p_i) + (p_i - t_i) offset_i] + lower . g - sum_k g_k^2 / (2 ridge_k)
@@ -119,16 +120,16 @@ class LogisticCone(ConeProblem):
         return max(here.value + float(self.penalty @ coefficients) - dual, 0.0)
 
 
-def _loss(f: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _loss(f: ndarray, targets: ndarray) -> tuple[ndarray, ndarray]:
     """Logistic loss of log-odds, and their probabilities."""
     e = np.exp(-np.abs(f))
     return np.maximum(f, 0.0) + np.log1p(e) - targets * f, np.where(f < 0, e, 1.0) / (1.0 + e)
 
 
 def _fit_line(
-    x: np.ndarray,
-    targets: np.ndarray,
-    share: np.ndarray,
+    x: ndarray,
+    targets: ndarray,
+    share: ndarray,
     start: tuple[float, float],
     free: tuple[bool, bool] = (True, True),
     ridge: float = 0.0,
@@ -164,8 +165,8 @@ def _fit_line(
 
 
 def _rising_line(
-    z: np.ndarray, targets: np.ndarray, share: np.ndarray, start: np.ndarray | None
-) -> tuple[np.ndarray, float]:
+    z: ndarray, targets: ndarray, share: ndarray, start: ndarray | None
+) -> tuple[ndarray, float]:
     """Intercept and slope, at least `LEAST_SLOPE`, of the likeliest line, and its loss."""
     if start is None:
         rate = float(share @ targets)
@@ -176,7 +177,7 @@ def _rising_line(
     return np.array([level, slope]), loss
 
 
-def _standardised(x: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, float, float]:
+def _standardised(x: ndarray, share: ndarray) -> tuple[ndarray, float, float]:
     """``z = (x - mean) / sd``, mean and sd; of a constant 0, itself and 1."""
     if x.min() == x.max():  # its mean may differ from it by rounding
         return np.zeros(len(x)), float(x[0]), 1.0
@@ -188,7 +189,7 @@ def _standardised(x: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, float, 
     return (scaled - mean) / sd, mean * unit, sd * unit
 
 
-def _soft_targets(labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def _soft_targets(labels: ndarray, weight: ndarray) -> ndarray:
     """Labels with part of a row exchanged between the classes, so that neither is certain and the base rate stays."""
     positive = float(weight @ labels)
     negative = float(weight.sum()) - positive
@@ -198,8 +199,8 @@ def _soft_targets(labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _with_prior(
-    v: np.ndarray, targets: np.ndarray, weight: np.ndarray, prior_rows: float, input: str
-) -> tuple[np.ndarray, np.ndarray, float]:
+    v: ndarray, targets: ndarray, weight: ndarray, prior_rows: float, input: str
+) -> tuple[ndarray, ndarray, float]:
     """Targets mixed with the probabilities of the classifier itself, the likeliest line without these, and the weight of the
     undecided row.
 
@@ -239,26 +240,26 @@ class Score:
     classifier is undecided.
     """
 
-    z: np.ndarray
-    line: np.ndarray
-    knots: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    z: ndarray
+    line: ndarray
+    knots: ndarray
+    low: ndarray
+    high: ndarray
     strength: float = 1.0
     softness: float = 0.0
     mean: float = 0.0
     sd: float = 1.0
-    zero: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    zero: ndarray = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
     def of(
         cls,
-        v: np.ndarray,
-        targets: np.ndarray,
-        labels: np.ndarray,
-        weight: np.ndarray,
+        v: ndarray,
+        targets: ndarray,
+        labels: ndarray,
+        weight: ndarray,
         input: str,
-        start: np.ndarray | None,
+        start: ndarray | None,
         undecided: float,
     ) -> Score:
         """Of the softness whose line is the likeliest; ``start`` is where the search for the line begins."""
@@ -279,9 +280,9 @@ class Score:
     @classmethod
     def at_quantiles(
         cls,
-        z: np.ndarray,
-        share: np.ndarray,
-        line: np.ndarray,
+        z: ndarray,
+        share: ndarray,
+        line: ndarray,
         intervals: int,
         few_values: float = 1.0,
         unit: tuple[float, float, float] = (0.0, 0.0, 1.0),
@@ -302,12 +303,12 @@ class Score:
         knots = knots[np.concatenate([[True], np.diff(knots * unit[2] + unit[1]) > 0])]
         return cls(z, line, knots, *_ramps(len(knots) - 1, few), few_values if few else 1.0, *unit)
 
-    def columns(self, z: np.ndarray) -> np.ndarray:
+    def columns(self, z: ndarray) -> ndarray:
         """Line and ramps at ``z``, (n, 1 + ramps)."""
         low, high = self.knots[self.low], self.knots[self.high]
         return np.column_stack([z, np.clip((z[:, None] - low) / (high - low), 0.0, 1.0)])
 
-    def map(self, input: str, intercept: float, c: np.ndarray) -> ScoreMap:
+    def map(self, input: str, intercept: float, c: ndarray) -> ScoreMap:
         """The broken line with coefficients ``c`` of `columns`, in the unit of the score."""
         place = self.knots * self.sd + self.mean
         values = np.maximum.accumulate(intercept + self.columns(self.knots) @ c)
@@ -317,7 +318,7 @@ class Score:
 
 
 @cache
-def _ramps(last: int, few: bool) -> tuple[np.ndarray, np.ndarray]:
+def _ramps(last: int, few: bool) -> tuple[ndarray, ndarray]:
     """The knots, 0 to ``last``, where each ramp begins and ends: some begin before the first knot, or end beyond the last."""
     pairs = {
         (max(i, 0), min(i + span, last))
@@ -329,7 +330,7 @@ def _ramps(last: int, few: bool) -> tuple[np.ndarray, np.ndarray]:
     return low, high
 
 
-def knot_weights(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
+def knot_weights(x: ndarray, knots: ndarray) -> ndarray:
     """Hat functions of the knots at ``x``, (n, K): linear between the knots, and beyond them as between the last two."""
     weights = np.zeros((len(x), len(knots)))
     if len(knots) == 1:
@@ -354,21 +355,21 @@ class RampFit:
     maps: tuple[ScoreMap, ...]
     solution: Solution
     at_bound: bool
-    hats: np.ndarray
-    residual: np.ndarray
-    information: np.ndarray
-    extra: np.ndarray
-    ridge: np.ndarray
-    effects: np.ndarray
-    effect_variance: np.ndarray
+    hats: ndarray
+    residual: ndarray
+    information: ndarray
+    extra: ndarray
+    ridge: ndarray
+    effects: ndarray
+    effect_variance: ndarray
 
     @property
-    def values(self) -> np.ndarray:
+    def values(self) -> ndarray:
         """Of all maps at their knots, one after another."""
         return np.concatenate([one.values for one in self.maps])
 
     @property
-    def log_odds(self) -> np.ndarray:
+    def log_odds(self) -> ndarray:
         """Of the rows, by the maps alone."""
         return self.hats @ self.values
 
@@ -378,9 +379,9 @@ class RampProblem:
     """Rows, and everything about the cone that does not depend on columns other than the scores."""
 
     scores: list[Score]
-    labels: np.ndarray
-    targets: np.ndarray
-    weight: np.ndarray
+    labels: ndarray
+    targets: ndarray
+    weight: ndarray
     input: str
     shrinkage: float
     tol: float
@@ -390,9 +391,9 @@ class RampProblem:
     @classmethod
     def of(
         cls,
-        columns: list[np.ndarray],
-        labels: np.ndarray,
-        weight: np.ndarray,
+        columns: list[ndarray],
+        labels: ndarray,
+        weight: ndarray,
         input: str,
         prior_rows: float,
         shrinkage: float,
@@ -408,9 +409,9 @@ class RampProblem:
 
     def fit(
         self,
-        extra: np.ndarray | None = None,
-        ridge: np.ndarray | None = None,
-        prior: tuple[np.ndarray, np.ndarray] | None = None,
+        extra: ndarray | None = None,
+        ridge: ndarray | None = None,
+        prior: tuple[ndarray, ndarray] | None = None,
     ) -> RampFit:
         """The certified optimum.
 
@@ -467,7 +468,7 @@ class RampProblem:
             maps, solution, at_bound, *at_rows, extra, total * ridges[effects], c[effects], variance
         )
 
-    def _rows(self, hats: list[np.ndarray], extra: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _rows(self, hats: list[ndarray], extra: ndarray) -> tuple[ndarray, ndarray, ndarray]:
         """The design, targets and weights of all rows, the undecided one the last."""
         # A ramp is linear between knots, so its values there give those at the rows.
         blocks = [
@@ -486,9 +487,7 @@ class RampProblem:
         )
 
 
-def _units(
-    design: np.ndarray, weight: np.ndarray, base: np.ndarray, at: np.ndarray, ridge: np.ndarray
-) -> np.ndarray:
+def _units(design: ndarray, weight: ndarray, base: ndarray, at: ndarray, ridge: ndarray) -> ndarray:
     """Root of the Fisher information of each ramp that the ``base`` columns, with coefficients ``at``, leave unexplained."""
     p = expit(design[:, base] @ at)
     information = np.maximum(weight * p * (1.0 - p), 1e-200)

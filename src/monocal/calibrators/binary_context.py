@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import expit
 
 from ..inputs.context import CATEGORY, Column
@@ -52,28 +53,28 @@ class ContextEffect:
         Log-odds at which slopes change nothing.
     """
 
-    knots: np.ndarray
-    values: np.ndarray
-    variances: np.ndarray
+    knots: ndarray
+    values: ndarray
+    variances: ndarray
     spread: float
-    slopes: np.ndarray
-    slope_variances: np.ndarray
+    slopes: ndarray
+    slope_variances: ndarray
     slope_spread: float = 0.0
     centre: float = 0.0
 
-    def _at(self, codes: np.ndarray, values: np.ndarray, unseen: float) -> np.ndarray:
+    def _at(self, codes: ndarray, values: ndarray, unseen: float) -> ndarray:
         """``values`` (of the effect, or their variances) of rows with these codes."""
         if len(self.knots):
-            result: np.ndarray = np.interp(codes, self.knots, values)
+            result: ndarray = np.interp(codes, self.knots, values)
             return np.where(np.isnan(codes), unseen, result)
         return np.append(values, unseen)[codes.astype(np.intp)]  # the last is that of -1
 
-    def on(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def on(self, codes: ndarray) -> tuple[ndarray, ndarray]:
         """By how much the slope differs from 1, and what is added to the log-odds after they were multiplied."""
         slope = self._at(codes, self.slopes, 0.0) if len(self.slopes) else np.zeros(len(codes))
         return slope, self._at(codes, self.values, 0.0) - slope * self.centre
 
-    def variance(self, codes: np.ndarray, log_odds: np.ndarray) -> np.ndarray:
+    def variance(self, codes: ndarray, log_odds: ndarray) -> ndarray:
         """Of the effect on these log-odds."""
         variance = self._at(codes, self.variances, self.spread)
         if len(self.slopes):
@@ -94,15 +95,15 @@ class ContextEffect:
 
 
 def posterior_by_group(
-    features: np.ndarray,
-    starts: np.ndarray,
-    offset: np.ndarray | float,
-    targets: np.ndarray,
-    weight: np.ndarray,
-    mean: np.ndarray | float,
-    precision: np.ndarray,
-    effects: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
+    features: ndarray,
+    starts: ndarray,
+    offset: ndarray | float,
+    targets: ndarray,
+    weight: ndarray,
+    mean: ndarray | float,
+    precision: ndarray,
+    effects: ndarray,
+) -> tuple[ndarray, ndarray]:
     """Mode (G, k) and covariance (G, k, k) of the coefficients of ``features`` (k, n) in each group, by Newton's method.
 
     Rows are sorted by group, of which each begins at one of ``starts`` (G,); ``effects`` (G, k) are where the search begins.
@@ -127,14 +128,14 @@ def posterior_by_group(
 class _Block:
     """Columns of the design that belong to one column of the context, with one variance."""
 
-    columns: np.ndarray  # (n, G)
-    basis: np.ndarray  # (values, G): the values of the effect from the coefficients
-    knots: np.ndarray  # of a number
-    rows: np.ndarray  # those with an effect, by category
-    starts: np.ndarray  # where each category begins among them; one beginning for a number
+    columns: ndarray  # (n, G)
+    basis: ndarray  # (values, G): the values of the effect from the coefficients
+    knots: ndarray  # of a number
+    rows: ndarray  # those with an effect, by category
+    starts: ndarray  # where each category begins among them; one beginning for a number
 
     @classmethod
-    def of(cls, column: Column, codes: np.ndarray, weight: np.ndarray) -> _Block:
+    def of(cls, column: Column, codes: ndarray, weight: ndarray) -> _Block:
         if column.kind != CATEGORY:
             return cls._of_number(codes, weight)
         n_categories = len(column.categories)
@@ -148,7 +149,7 @@ class _Block:
         return cls(columns, np.eye(n_categories)[:, own], np.zeros(0), rows, starts)
 
     @classmethod
-    def _of_number(cls, codes: np.ndarray, weight: np.ndarray) -> _Block:
+    def _of_number(cls, codes: ndarray, weight: ndarray) -> _Block:
         there = ~np.isnan(codes)
         numbers = codes[there] if there.any() else np.zeros(1)
         knots = np.unique(
@@ -164,8 +165,8 @@ class _Block:
         return cls(at_rows, basis, knots, np.arange(len(codes)), np.zeros(1, dtype=np.intp))
 
     def likeliest(
-        self, features: np.ndarray, offset: np.ndarray, problem: RampProblem, spread: float | None = None
-    ) -> tuple[float, np.ndarray, float]:
+        self, features: ndarray, offset: ndarray, problem: RampProblem, spread: float | None = None
+    ) -> tuple[float, ndarray, float]:
         """The likeliest variance of the coefficients of ``features`` (k, n), these (G, k), and the marginal log-likelihood.
 
         With ``spread`` the variance of the first feature is that, and the others' is estimated; 0 features: of nothing else.
@@ -190,15 +191,15 @@ class _Block:
         f = base + (x * np.repeat(effects, sizes, axis=0).T).sum(axis=0)
         gain = float(weight @ (targets * (f - base) - np.logaddexp(0.0, f) + np.logaddexp(0.0, base)))
         size = np.linalg.slogdet(covariance @ precision)[1].sum()
-        return variance, effects, gain - 0.5 * float((effects**2 @ precision).sum()) + 0.5 * float(size)
+        return (variance, effects, gain - 0.5 * float((effects**2 @ precision).sum()) + 0.5 * float(size))
 
-    def effect(self, coefficients: np.ndarray, variances: np.ndarray, spread: float) -> ContextEffect:
+    def effect(self, coefficients: ndarray, variances: ndarray, spread: float) -> ContextEffect:
         values, deviations = self.basis @ coefficients, self.basis**2 @ variances
         return ContextEffect(self.knots, values, deviations, spread, np.zeros(0), np.zeros(0))
 
 
 def with_context(
-    problem: RampProblem, plain: RampFit, columns: tuple[Column, ...], codes: np.ndarray
+    problem: RampProblem, plain: RampFit, columns: tuple[Column, ...], codes: ndarray
 ) -> tuple[RampFit, tuple[ContextEffect, ...]]:
     """The fit with the effects of the context (n, C), from the fit without them."""
     blocks = [_Block.of(column, codes[:, i], problem.weight) for i, column in enumerate(columns)]
@@ -219,11 +220,7 @@ def with_context(
 
 
 def _with_slopes(
-    problem: RampProblem,
-    curve: np.ndarray,
-    blocks: list[_Block],
-    effects: list[ContextEffect],
-    codes: np.ndarray,
+    problem: RampProblem, curve: ndarray, blocks: list[_Block], effects: list[ContextEffect], codes: ndarray
 ) -> list[ContextEffect]:
     """The effects with slopes by category, for the columns where these are more than chance."""
     added = [effect.on(codes[:, i])[1] for i, effect in enumerate(effects)]

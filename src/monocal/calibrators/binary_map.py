@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from scipy import special
 
 from ..core.libraries import double
@@ -61,9 +62,9 @@ class ScoreMap:
 
     input: str
     softness: float
-    knots: np.ndarray
-    values: np.ndarray
-    slopes: np.ndarray
+    knots: ndarray
+    values: ndarray
+    slopes: ndarray
 
     def check(self) -> None:
         """Raise ValueError unless the map increases."""
@@ -80,7 +81,7 @@ def apply(score: Any, parameters: ScoreMap, xp: Any, locate: Callable[[Any], Any
     """Calibrated log-odds of scores (n,) in double precision; ``locate(x)`` counts the knots up to ``x``."""
     x = position(score, parameters.input, parameters.softness, xp)
     arrays = parameters.knots, parameters.values, parameters.slopes
-    if not isinstance(score, np.ndarray):
+    if not isinstance(score, ndarray):
         arrays = tuple(xp.asarray(a, device=score.device) for a in arrays)
     piece = xp.searchsorted(arrays[0], x, side="right") if locate is None else locate(x)
     return _broken_line(x, *arrays, lambda table: xp.take(table, piece), xp)
@@ -98,14 +99,14 @@ def _broken_line(
     return xp.minimum(f, of_piece(end))
 
 
-def evaluate(score: np.ndarray, parameters: ScoreMap) -> np.ndarray:
+def evaluate(score: ndarray, parameters: ScoreMap) -> ndarray:
     """`apply` on numpy, to many scores with a table in place of a search."""
     locate = _table(parameters.knots) if len(score) > _FEW else None
-    f: np.ndarray = apply(score, parameters, np, locate)
+    f: ndarray = apply(score, parameters, np, locate)
     return f
 
 
-def _table(knots: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
+def _table(knots: ndarray) -> Callable[[ndarray], ndarray] | None:
     """A function that counts the knots up to ``x`` by equal bins between the first and the last; None where these overflow.
 
     Exact, whatever the rounding of the bins: a knot in a lower bin than ``x`` is below ``x``, those in the same are compared.
@@ -116,7 +117,7 @@ def _table(knots: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
     if not np.isfinite([scale, offset]).all():
         return None
 
-    def bins(x: np.ndarray) -> np.ndarray:
+    def bins(x: ndarray) -> ndarray:
         with np.errstate(over="ignore"):
             place = x * scale
         place += offset
@@ -127,7 +128,7 @@ def _table(knots: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
     before = np.searchsorted(of_knots, np.arange(_BINS), side="left")
     most = int(np.bincount(of_knots).max())
 
-    def locate(x: np.ndarray) -> np.ndarray:
+    def locate(x: ndarray) -> ndarray:
         piece = before.take(bins(x))
         for _ in range(most):
             piece += x >= padded.take(piece)
@@ -166,7 +167,7 @@ def export_step(
     return MapStep("score", arrays, static)
 
 
-def _padded(maps: Sequence[ScoreMap], prefix: str) -> dict[str, np.ndarray]:
+def _padded(maps: Sequence[ScoreMap], prefix: str) -> dict[str, ndarray]:
     """Knots, values and slopes of all maps (G, K), those of fewer knots filled up with knots that no score reaches."""
     most, arrays = max(len(one.knots) for one in maps), {}
     for name, size in (("knots", most), ("values", most), ("slopes", most + 1)):
@@ -248,7 +249,7 @@ def position(score: Any, input: str, softness: float, xp: Any) -> Any:
     if input == "probabilities":
         soft = ordered_log((score + softness) / ((1.0 - score) + softness), xp)
         # The short way, for rows none of which has log-odds beyond 16.
-        plain = isinstance(score, np.ndarray) and len(score) and score.min() > _ORDINARY
+        plain = isinstance(score, ndarray) and len(score) and score.min() > _ORDINARY
         return soft if plain and score.max() < 1.0 - _ORDINARY else soft + _tail(log_odds(score, xp), xp)
     if softness == 0.0:
         return score
@@ -265,7 +266,7 @@ def _tail(odds: Any, xp: Any) -> Any:
     return _TAIL * (xp.clip(odds - _TAIL_BEGINS, min=0.0) + xp.clip(odds + _TAIL_BEGINS, max=0.0))
 
 
-def softened(v: np.ndarray, input: str, softness: float) -> np.ndarray:
+def softened(v: ndarray, input: str, softness: float) -> ndarray:
     """`position` of scores of numpy, those of probabilities as log-odds: for a fit, where rounding does not matter."""
     if input != "probabilities":
         return position(v, input, softness, np)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import expit, ndtri
 
 from ..core.map import MapStep
@@ -177,9 +178,9 @@ class BinaryMCCT(ScoreCalibrator):
         back = format_of(X).back
         return tuple(back(in_type(expit(end), values, values.dtype), X, -1) for end in ends)
 
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+    def get_feature_names_out(self, input_features: Any = None) -> ndarray:
         """Names of the columns of `transform`: those of X, but of several scores of one event a single one."""
-        names: np.ndarray = super().get_feature_names_out(input_features)
+        names: ndarray = super().get_feature_names_out(input_features)
         several = self.columns == "scores" and len(names) > 1
         return np.array([type(self).__name__.lower() + "0"], dtype=object) if several else names
 
@@ -202,9 +203,7 @@ class BinaryMCCT(ScoreCalibrator):
                 lines.append(f"{column.name}: slope times {factors.min():.3g} to {factors.max():.3g}")
         return "\n".join([*lines, str(self.solution_.status)])
 
-    def _fit_scores(
-        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
-    ) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
         check_choice(self.columns, "columns", ("classes", "scores"))
         check_number(self.shrinkage, "shrinkage", least=0)
         check_number(self.prior_rows, "prior_rows", least=0)
@@ -232,11 +231,11 @@ class BinaryMCCT(ScoreCalibrator):
                 "exchange the labels."
             )
 
-    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
+    def _log_odds(self, scores: ndarray) -> ndarray:
         terms = [evaluate(score, one) for score, one in zip(scores.T, self.maps_, strict=True)]
         return sum(terms[1:], terms[0])
 
-    def _effects(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _effects(self, codes: ndarray) -> tuple[ndarray, ndarray]:
         slopes, added = zip(*(e.on(codes[:, i]) for i, e in enumerate(self.effects_)), strict=True)
         return 1.0 + np.sum(slopes, axis=0), np.sum(added, axis=0)
 
@@ -273,7 +272,7 @@ def check_maps(maps: Any, n: int, input: str) -> None:
         expect(one.input == input, "maps_", maps, "the calibrator's own input, or maps of log-odds")
 
 
-def curve_posterior(knots: list[np.ndarray], fit: RampFit) -> tuple[np.ndarray, np.ndarray]:
+def curve_posterior(knots: list[ndarray], fit: RampFit) -> tuple[ndarray, ndarray]:
     """Mean and covariance of the log-odds at the ``knots`` (standardised) of all scores: smoothing splines through the same rows.
 
         f(x) = sum_j v_j hat_j(x),     (second differences of v) / tau  ~  N(0, 1),     v = log-odds at the knots
@@ -317,7 +316,7 @@ def curve_posterior(knots: list[np.ndarray], fit: RampFit) -> tuple[np.ndarray, 
     return mean, covariance
 
 
-def _bends(knots: np.ndarray) -> np.ndarray:
+def _bends(knots: ndarray) -> ndarray:
     """The second derivative at each inner knot from the values at the knots; squares sum to its integral squared."""
     left, right = np.diff(knots)[:-1], np.diff(knots)[1:]
     rows, width = np.arange(len(left)), np.sqrt((left + right) / 2)

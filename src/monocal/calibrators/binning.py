@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import expit, gammaln, logit
 
 from ..arrays import compute_dtype, ordered_log, ordered_softmax
@@ -45,27 +46,27 @@ class ProbabilityCalibrator(Calibrator):
     """Base: a family writes `_remap`, from a block of logits to calibrated probabilities."""
 
     @abstractmethod
-    def _remap(self, logits: np.ndarray) -> np.ndarray:
+    def _remap(self, logits: ndarray) -> ndarray:
         """Calibrated probabilities (n, m) of a block of rows, summing to one, 0 where not available."""
 
-    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+    def _probabilities(self, logits: ndarray) -> ndarray:
         return map_rows(self._remap, logits)
 
-    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
-        def one(z: np.ndarray) -> np.ndarray:
+    def _calibrate(self, logits: ndarray) -> ndarray:
+        def one(z: ndarray) -> ndarray:
             f = np.maximum(ordered_log(self._remap(z)), _LOG_ZERO)
             return np.where(np.isinf(z), -np.inf, f).astype(compute_dtype(z))
 
         return map_rows(one, logits)
 
 
-def softmax(logits: np.ndarray, dtype: Any = None) -> np.ndarray:
+def softmax(logits: ndarray, dtype: Any = None) -> ndarray:
     """Probabilities in compute precision (or ``dtype``), ordered exactly like the logits."""
     with np.errstate(over="ignore"):
         return ordered_softmax(logits.astype(dtype or compute_dtype(logits), copy=False))
 
 
-def normalise(q: np.ndarray, p: np.ndarray, available: np.ndarray) -> np.ndarray:
+def normalise(q: ndarray, p: ndarray, available: ndarray) -> ndarray:
     """Rows of ``q >= 0`` that sum to one, 0 where not available; a row with no mass at all keeps ``p``."""
     q = np.where(available, q, 0.0)
     total = q.sum(axis=1, keepdims=True)
@@ -78,10 +79,10 @@ def normalise(q: np.ndarray, p: np.ndarray, available: np.ndarray) -> np.ndarray
 def for_classes(
     fit: Callable[..., T],
     nothing: T,
-    scores: np.ndarray,
-    logits: np.ndarray,
-    labels: np.ndarray,
-    weight: np.ndarray | None,
+    scores: ndarray,
+    logits: ndarray,
+    labels: ndarray,
+    weight: ndarray | None,
 ) -> list[T]:
     """``fit(scores, hit, weight)`` of each class, from the rows where it is available; ``nothing`` where there are none."""
     weight = np.ones(len(labels)) if weight is None else weight
@@ -106,25 +107,22 @@ class OneVsRestCalibrator(ProbabilityCalibrator):
         Calibrated probability in each bin, one more than edges.
     """
 
-    _state: ClassVar[state.Rules] = {
-        "edges_": state.rising,
-        "values_": state.probabilities_at("edges_", 1),
-    }
+    _state: ClassVar[state.Rules] = {"edges_": state.rising, "values_": state.probabilities_at("edges_", 1)}
 
     @abstractmethod
-    def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _fit_class(self, p: ndarray, hit: ndarray, weight: ndarray) -> tuple[ndarray, ndarray]:
         """Edges and values from probabilities (n,), whether the class was the label (n,), and weights (n,)."""
 
-    def _scores(self, logits: np.ndarray) -> np.ndarray:
+    def _scores(self, logits: ndarray) -> ndarray:
         """What is binned: the probabilities (n, m) of a block of logits."""
         return softmax(logits)
 
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         scores = map_rows(self._scores, logits)
         steps = for_classes(self._fit_class, (np.zeros(0), np.zeros(1)), scores, logits, labels, weight)
         self.edges_, self.values_ = (list(part) for part in zip(*steps, strict=True))
 
-    def _remap(self, logits: np.ndarray) -> np.ndarray:
+    def _remap(self, logits: ndarray) -> ndarray:
         scores = self._scores(logits)
         q = np.empty_like(scores)
         for k, (edges, values) in enumerate(zip(self.edges_, self.values_, strict=True)):
@@ -132,7 +130,7 @@ class OneVsRestCalibrator(ProbabilityCalibrator):
         return normalise(q, scores, ~np.isinf(logits))
 
 
-def _bin_sums(p: np.ndarray, edges: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
+def _bin_sums(p: ndarray, edges: ndarray, *values: ndarray) -> list[ndarray]:
     """Sums of each of ``values`` (n,) over the bins."""
     index = np.searchsorted(edges, p)
     return [np.bincount(index, value, len(edges) + 1) for value in values]
@@ -177,12 +175,12 @@ class HistogramBinning(OneVsRestCalibrator):
     bins: int = 10
     strategy: str = "uniform"
 
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         check_number(self.bins, "bins", least=1, most=100_000, whole=True)
         check_choice(self.strategy, "strategy", ("uniform", "mass"))
         super()._fit(logits, labels, weight)
 
-    def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _fit_class(self, p: ndarray, hit: ndarray, weight: ndarray) -> tuple[ndarray, ndarray]:
         if self.strategy == "uniform":
             edges = np.linspace(0.0, 1.0, self.bins + 1)[1:-1]
         else:
@@ -239,7 +237,7 @@ class ScalingBinning(OneVsRestCalibrator):
         "intercepts_": state.per_class,
     }
 
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         check_number(self.bins, "bins", least=1, most=100_000, whole=True)
         check_choice(self.scaling, "scaling", ("platt", "temperature"))
         if self.scaling == "temperature":
@@ -249,23 +247,23 @@ class ScalingBinning(OneVsRestCalibrator):
             self.slopes_, self.intercepts_ = np.array(curves).T.copy()
         super()._fit(logits, labels, weight)
 
-    def _scores(self, logits: np.ndarray) -> np.ndarray:
+    def _scores(self, logits: ndarray) -> ndarray:
         if self.scaling == "temperature":
             return softmax(logits.astype(compute_dtype(logits), copy=False) / self.temperature_)
         return expit(self.slopes_ * _log_odds(logits) + self.intercepts_)
 
-    def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _fit_class(self, p: ndarray, hit: ndarray, weight: ndarray) -> tuple[ndarray, ndarray]:
         edges = equal_mass_edges(p, self.bins, weight)
         scored, mass = _bin_sums(p, edges, weight * p, weight)
         return edges, scored / mass
 
 
-def _log_odds(logits: np.ndarray) -> np.ndarray:
+def _log_odds(logits: ndarray) -> ndarray:
     """Of each class against the rest."""
     return logit(np.clip(softmax(logits).astype(np.float64), _EDGE, 1.0 - _EDGE))
 
 
-def platt(x: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+def platt(x: ndarray, hit: ndarray, weight: ndarray) -> tuple[float, float]:
     """Slope and intercept of the logistic curve through ``hit`` (n,) over ``x`` (n,), with Platt's targets."""
     positive, negative = float(weight[hit].sum()), float(weight[~hit].sum())
     target = np.where(hit, (positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0))
@@ -303,7 +301,7 @@ class BayesianBinning(OneVsRestCalibrator):
 
     _variants: ClassVar = {"BBQ": {}}
 
-    def _fit_class(self, p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _fit_class(self, p: ndarray, hit: ndarray, weight: ndarray) -> tuple[ndarray, ndarray]:
         root = min(float(weight.sum()), _MOST_COUNTED) ** (1.0 / 3.0)
         bins = np.arange(max(1, int(root / 10.0)), int(np.ceil(10.0 * root)) + 1)
         order = np.argsort(p)
@@ -319,7 +317,7 @@ class BayesianBinning(OneVsRestCalibrator):
         cut = np.searchsorted(p, p, side="right")[np.minimum(reached, len(p) - 1)]
         upper = np.where(cut < len(p), halfway(p[cut - 1], p[np.minimum(cut, len(p) - 1)]), 1.0)
 
-        def in_bins(running: np.ndarray) -> np.ndarray:
+        def in_bins(running: ndarray) -> ndarray:
             total = np.diff(running[cut - 1], prepend=0.0)
             total[first] = running[cut[first] - 1]
             return total
@@ -339,9 +337,7 @@ class BayesianBinning(OneVsRestCalibrator):
         return edges, np.clip(share @ theta[first] + np.concatenate([[0.0], steps]), 0.0, 1.0)
 
 
-def beta_bins(
-    mass: np.ndarray, hits: np.ndarray, middle: np.ndarray, strength: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def beta_bins(mass: ndarray, hits: ndarray, middle: ndarray, strength: ndarray) -> tuple[ndarray, ndarray]:
     """Values and log scores of bins with beta priors of ``strength`` at their middles."""
     hits = np.clip(hits, 0.0, mass)  # differences of running sums
     alpha = strength * np.clip(middle, 1e-9, 1.0 - 1e-9)

@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
+from numpy import ndarray
 
 from ..arrays import ordered_softmax
 from ..inputs.validation import check_choice
@@ -81,7 +82,7 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
         check_choice(variant, "variant", ("ETS", "ETS MSE"))
         return cls(**cls._variants[f"{variant} published"])
 
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         temperature_loss = self.loss if self.temperature_loss is None else self.temperature_loss
         check_choice(self.loss, "loss", ("nll", "mse"))
         check_choice(temperature_loss, "temperature_loss", ("nll", "mse"))
@@ -90,7 +91,7 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
         share = share / share.sum()
         at_label = np.empty((len(labels), 3))
 
-        def moments(block: slice) -> np.ndarray:
+        def moments(block: slice) -> ndarray:
             parts = self._parts(logits[block].astype(np.float64))
             rows = np.arange(len(parts[0]))
             at_label[block] = np.stack([part[rows, labels[block]] for part in parts], axis=1)
@@ -105,7 +106,7 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
         else:
             self.weights_ = simplex_least_squares(gram, share @ at_label)
 
-    def _parts(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _parts(self, logits: ndarray) -> tuple[ndarray, ndarray, ndarray]:
         """Tempered, given and uniform probabilities, each (n, m)."""
         p = softmax(logits)
         with np.errstate(over="ignore", under="ignore"):
@@ -115,14 +116,14 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
         uniform = available * (1.0 / available.sum(axis=1, keepdims=True)).astype(p.dtype)
         return ordered_softmax(depth), p, uniform
 
-    def _remap(self, logits: np.ndarray) -> np.ndarray:
+    def _remap(self, logits: ndarray) -> ndarray:
         parts = self._parts(logits)
         w = self.weights_.astype(parts[0].dtype)
         with np.errstate(under="ignore"):
             return w[0] * parts[0] + w[1] * parts[1] + w[2] * parts[2]
 
 
-def simplex_least_squares(gram: np.ndarray, target: np.ndarray) -> np.ndarray:
+def simplex_least_squares(gram: ndarray, target: ndarray) -> ndarray:
     """Weights on the simplex that minimise ``w' gram w - 2 target' w``: the best over all supports."""
     a = len(target)
     best, lowest = np.zeros(a), np.inf
@@ -147,15 +148,15 @@ class MixtureProblem(ConeProblem):
     gain exceeds 1, and they miss the maximum by ``max_j gain_j - 1`` at most.
     """
 
-    def __init__(self, q: np.ndarray, share: np.ndarray, start: np.ndarray):
+    def __init__(self, q: ndarray, share: ndarray, start: ndarray):
         super().__init__(q.shape[1], penalty=1.0)
         self.rounding, self.n_rows = 1e-13, len(q)
         self.q, self.share, self._start = q, share, start
 
-    def start(self) -> np.ndarray:
+    def start(self) -> ndarray:
         return self._start
 
-    def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
+    def evaluate(self, coefficients: ndarray, working: ndarray) -> Expansion:
         mixed = self.q @ coefficients
         if not (mixed > 0).all():
             nothing = np.zeros(len(coefficients))
@@ -165,23 +166,23 @@ class MixtureProblem(ConeProblem):
         value = -float(self.share @ np.log(mixed))
         return Expansion(value, -(self.share @ part), (own.T * self.share) @ own)
 
-    def candidates(self, gradient: np.ndarray, size: int) -> np.ndarray:
+    def candidates(self, gradient: ndarray, size: int) -> ndarray:
         # What no row can be of would leave the Hessian without curvature; it stays at zero all the same.
         order = np.argsort(gradient + self.penalty)[:size]
         return np.sort(order[gradient[order] < 0])
 
     @property
-    def worth(self) -> np.ndarray:
+    def worth(self) -> ndarray:
         return self.penalty
 
-    def excess(self, coefficients: np.ndarray, here: Expansion) -> float:
+    def excess(self, coefficients: ndarray, here: Expansion) -> float:
         # Convex: F(w) - F(w*) <= g . (w - w*), and w* sums to 1.
         g = here.gradient + self.penalty
         return max(float(g @ coefficients) + max(-float(g.min()), 0.0), 0.0)
 
 
 def most_likely_mixture(
-    q: np.ndarray, share: np.ndarray, start: np.ndarray, tol: float = 1e-9, max_iter: int = 100
+    q: ndarray, share: ndarray, start: ndarray, tol: float = 1e-9, max_iter: int = 100
 ) -> Solution:
     """Weights that maximise ``sum_n share_n log(q_n . w)`` for ``q`` (n, a) and shares of sum 1, from positive ones on.
 

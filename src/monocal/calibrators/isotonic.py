@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy import ndarray
 from scipy.interpolate import CubicSpline
 from sklearn.isotonic import IsotonicRegression
 
@@ -34,13 +35,13 @@ _TILT = 1e-9
 _TABLE, _CAUTION = 512, 1e-6
 
 
-def isotonic_line(p: np.ndarray, hit: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def isotonic_line(p: ndarray, hit: ndarray, weight: ndarray) -> tuple[ndarray, ndarray]:
     """Knots and values of the isotonic fit."""
     fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(p, hit, sample_weight=weight)
     return fit.X_thresholds_, fit.y_thresholds_
 
 
-def interpolated(x: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
+def interpolated(x: ndarray, knots: ndarray, values: ndarray) -> ndarray:
     """Linear interpolation between non-decreasing ``values`` that rounding cannot make decrease; constant outside."""
     at = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, max(len(knots) - 2, 0))
     after = np.minimum(at + 1, len(knots) - 1)
@@ -76,14 +77,12 @@ class ScoreIsotonic(ScoreCalibrator):
     def __init__(self, *, input: str = "logits"):
         self.input = input
 
-    def _fit_scores(
-        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
-    ) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
         x = expit(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
         self.knots_, self.values_ = isotonic_line(x, labels, weight)
 
-    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
-        f: np.ndarray = log_odds(interpolated(scores[:, 0], self.knots_, self.values_), np)
+    def _log_odds(self, scores: ndarray) -> ndarray:
+        f: ndarray = log_odds(interpolated(scores[:, 0], self.knots_, self.values_), np)
         return f
 
     def check_state(self) -> None:
@@ -152,7 +151,7 @@ class IsotonicCalibration(ProbabilityCalibrator):
 
     preserves_top1 = preserves_order
 
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         check_choice(self.mode, "mode", ("multiclass", "one_vs_rest"))
         self.mode_ = self.mode
         weight = np.ones(len(labels)) if weight is None else weight
@@ -164,7 +163,7 @@ class IsotonicCalibration(ProbabilityCalibrator):
         self.knots_ = [knots for knots, _ in lines]
         self.values_ = [values for _, values in lines]
 
-    def _remap(self, logits: np.ndarray) -> np.ndarray:
+    def _remap(self, logits: ndarray) -> ndarray:
         p = softmax(logits, np.float64)
         if self.mode_ == "multiclass":
             q = interpolated(p, self.knots_[0], self.values_[0]) + _TILT * p
@@ -182,9 +181,9 @@ class IsotonicCalibration(ProbabilityCalibrator):
         return self.__dict__.get("one_score_") or super()
 
     @property
-    def classes_(self) -> np.ndarray:
+    def classes_(self) -> ndarray:
         """What `predict` gives: the two labels of one score, else the numbers of the columns."""
-        classes: np.ndarray = self._how.classes_
+        classes: ndarray = self._how.classes_
         return classes
 
     def _checked_fit(self, X: Any, y: Any, *rest: Any) -> None:
@@ -225,9 +224,7 @@ def _is_one_score(X: Any, y: Any) -> bool:
     return len(shape) == 2 and shape[1] == 1
 
 
-def flattened(
-    logits: np.ndarray, labels: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def flattened(logits: ndarray, labels: ndarray, weight: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     """All available entries as points for an isotonic fit, without what cannot matter: at most about 3 n of n m.
 
     Misses between two neighbouring hits have one value in the fit (equal neighbours always have), so their lowest and
@@ -240,7 +237,7 @@ def flattened(
     # Places: 2 i + 1 is the i-th hit's own probability, 2 i the open interval below it.
     places = 2 * len(hits) + 1
 
-    def one(block: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def one(block: slice) -> tuple[ndarray, ndarray, ndarray]:
         available = ~np.isinf(logits[block])
         p = softmax(logits[block], np.float64)
         at = np.searchsorted(hits, p)
@@ -302,12 +299,9 @@ class SplineCalibration(ProbabilityCalibrator):
     _variants: ClassVar = {"Spline": {}}
     knots: int = 6
 
-    _state: ClassVar[state.Rules] = {
-        "scores_": state.rising,
-        "values_": state.probabilities_at("scores_"),
-    }
+    _state: ClassVar[state.Rules] = {"scores_": state.rising, "values_": state.probabilities_at("scores_")}
 
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         check_number(self.knots, "knots", least=2, most=1000, whole=True)
         weight = np.ones(len(labels)) if weight is None else weight
         score = map_rows(lambda z: softmax(z, np.float64).max(axis=1), logits)
@@ -330,7 +324,7 @@ class SplineCalibration(ProbabilityCalibrator):
         self.scores_ = score
         self.values_ = np.clip(score + slope(middle), _CAUTION, 1.0 - _CAUTION)
 
-    def _remap(self, logits: np.ndarray) -> np.ndarray:
+    def _remap(self, logits: ndarray) -> ndarray:
         p = softmax(logits, np.float64)
         top = logits == logits.max(axis=1, keepdims=True)
         tied = top.sum(axis=1, keepdims=True)
@@ -343,7 +337,7 @@ class SplineCalibration(ProbabilityCalibrator):
         return normalise(np.where(left > 0, q, top), p, ~np.isinf(logits))
 
 
-def natural_spline_slope(t: np.ndarray, values: np.ndarray, weight: np.ndarray, knots: int) -> CubicSpline:
+def natural_spline_slope(t: ndarray, values: ndarray, weight: ndarray, knots: int) -> CubicSpline:
     """Derivative of the natural cubic spline on [0, 1] that fits ``values`` at ``t`` best in weighted squares.
 
     Its value at 0 is held at 0, where a running sum starts.

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy import ndarray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -102,7 +103,7 @@ class LabelShift(Calibrator):
         "shifted_": None,
     }
 
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         check_number(self.tol, "tol", above=0)
         check_number(self.max_iter, "max_iter", least=1, whole=True)
         m = logits.shape[1]
@@ -160,7 +161,7 @@ class LabelShift(Calibrator):
             self.prior_ = self.calibration_prior_
         return self
 
-    def _set_prior(self, prior: np.ndarray) -> LabelShift:
+    def _set_prior(self, prior: ndarray) -> LabelShift:
         """Use a prior that is not estimated."""
         self.prior_ = prior
         for name in ("solution_", "shifted_"):
@@ -168,7 +169,7 @@ class LabelShift(Calibrator):
         return self
 
     @property
-    def log_ratio_(self) -> np.ndarray:
+    def log_ratio_(self) -> ndarray:
         """What is added to the logits of each class, (m,)."""
         return np.log(self.prior_ / self.calibration_prior_)
 
@@ -176,12 +177,12 @@ class LabelShift(Calibrator):
         ones = np.ones(len(self.prior_))
         return [*self.calibrator_._map_steps(), affine_step(ones, self.log_ratio_, 0.0 * ones)]
 
-    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
+    def _calibrate(self, logits: ndarray) -> ndarray:
         f = to_numpy(self.calibrator_.transform(logits))
         return f + self.log_ratio_.astype(f.dtype)
 
 
-def _effective_counts(predicted: np.ndarray, weight: np.ndarray, m: int) -> np.ndarray:
+def _effective_counts(predicted: ndarray, weight: ndarray, m: int) -> ndarray:
     """Weighted counts of predicted classes (m,), as so many rows of weight 1 as would vary as much.
 
     With weights of 1 it is the number of rows; else ``share_j (1 - share_j) / Var(share_j)``, the least of all classes, since
@@ -196,7 +197,7 @@ def _effective_counts(predicted: np.ndarray, weight: np.ndarray, m: int) -> np.n
     return share * float((share * (1.0 - share) / np.where(varies, variance, 1.0))[varies].min())
 
 
-def _check_prior(prior: Any, m: int) -> np.ndarray:
+def _check_prior(prior: Any, m: int) -> ndarray:
     try:
         values = np.asarray(to_numpy(prior), dtype=np.float64)
     except (TypeError, ValueError):

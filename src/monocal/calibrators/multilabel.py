@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from sklearn.utils import ClassifierTags
 
 from ..arrays import is_dask
@@ -128,7 +129,7 @@ class MultilabelMCCT(ScoreCalibrator):
         return -float(np.average(np.logaddexp(0.0, np.where(labels == 1, -f, f)), weights=weight))
 
     @property
-    def classes_(self) -> np.ndarray:
+    def classes_(self) -> ndarray:
         """The numbers of the columns."""
         self._check_fitted()
         return np.arange(self.n_features_in_)
@@ -150,9 +151,7 @@ class MultilabelMCCT(ScoreCalibrator):
         labels, weight = _read_labels(y, sample_weight, scores.shape, class_names(X))
         self._fit_scores(scores, labels, weight, None)
 
-    def _fit_scores(
-        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
-    ) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
         """Learn from scores, labels and weights (n, L)."""
         there = weight > 0
         how: dict[str, Any] = {"shrinkage": self.shrinkage, "tol": self.tol, "max_iter": self.max_iter}
@@ -186,7 +185,7 @@ class MultilabelMCCT(ScoreCalibrator):
             )
 
     def _fit_label(
-        self, f: np.ndarray, labels: np.ndarray, weight: np.ndarray, line: np.ndarray
+        self, f: ndarray, labels: ndarray, weight: ndarray, line: ndarray
     ) -> tuple[ScoreMap, Solution, bool]:
         """The map of one label, its certificate, and whether the line alone has its slope at the lower bound."""
         line = np.maximum(line, [-np.inf, LEAST_SLOPE])
@@ -198,7 +197,7 @@ class MultilabelMCCT(ScoreCalibrator):
 
     # Applying
 
-    def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, np.ndarray]:
+    def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, ndarray]:
         values, _ = read_floats(as_array(X), "X")
         if values.ndim != 2:
             raise InputError(
@@ -211,7 +210,7 @@ class MultilabelMCCT(ScoreCalibrator):
     def _names_of_results(self, n_columns: int) -> None:
         """A result for each label, called like its score."""
 
-    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
+    def _log_odds(self, scores: ndarray) -> ndarray:
         """Of every row and label, (n, L)."""
         f = self.shared_._log_odds(scores.T.reshape(-1, 1)).reshape(scores.T.shape)
         return np.stack([evaluate(own, one) for own, one in zip(f, self.maps_, strict=True)], axis=1)
@@ -237,7 +236,7 @@ class MultilabelMCCT(ScoreCalibrator):
 
 def _read_labels(
     y: Any, sample_weight: Any, shape: tuple[int, ...], names: tuple[str, ...] | None
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[ndarray, ndarray]:
     """Labels 0 and 1 as (n, L), and weights (n, L) that are 0 where a label is not known."""
     if y is None:
         raise InputError(
@@ -253,9 +252,7 @@ def _read_labels(
     return labels, weight
 
 
-def _rows_of_label(
-    f: np.ndarray, labels: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rows_of_label(f: ndarray, labels: ndarray, weight: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     """Log-odds, labels and weights of the rows of a label, or of cells in place of many."""
     cells = cells_by_label(f[:, None], labels, weight, None, reduced=True)
     parts = [(v[:, 0], np.full(len(w), label), w) for label, (v, w, _) in cells.items()]
@@ -263,9 +260,7 @@ def _rows_of_label(
     return scores, labels, weight
 
 
-def _lines_of_labels(
-    rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _lines_of_labels(rows: list[tuple[ndarray, ndarray, ndarray]]) -> tuple[ndarray, ndarray, ndarray]:
     """Mean and covariance of intercept and slope over the labels, by EM with Laplace's approximation; and those of each label."""
     f, labels, weight = map(np.concatenate, zip(*rows, strict=True))
     starts = np.cumsum([0, *(len(own[0]) for own in rows[:-1])])

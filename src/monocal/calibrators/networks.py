@@ -23,6 +23,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy import ndarray
 
 from ..arrays import array_namespace, compute_dtype, ordered_softmax, scatter, sort_with_index, to_numpy
 from ..errors import InputError, require
@@ -39,9 +40,12 @@ _FINITE = 1e37
 _REACH = 3.0
 # Validation: every so many steps, on at most so many logits; and logits of a batch, at the most.
 _EVERY, _VALIDATION_LOGITS, _BATCH_LOGITS = 25, 2**22, 2**18
+# The table of F: points, and how deep it goes in units of the temperature. Below, F goes on with its last slope; a class so far
+# down has a probability of 1e-17 at most.
+_POINTS, _DEEPEST = 401, 40.0
 
 
-def depths(logits: np.ndarray) -> np.ndarray:
+def depths(logits: ndarray) -> ndarray:
     """``max z - z`` (n, m) in compute precision, cut at 1e30; what is not available lies at the cut."""
     dtype = compute_dtype(logits)
     with np.errstate(over="ignore"):
@@ -49,23 +53,9 @@ def depths(logits: np.ndarray) -> np.ndarray:
     return np.minimum(d, LARGEST, out=d)
 
 
-def squeeze(d: np.ndarray, temperature: float) -> np.ndarray:
+def squeeze(d: ndarray, temperature: float) -> ndarray:
     """Features between 0 and about 4 from depths: ``log(1 + d / T)``, cut at ``d = 50 T``."""
     return np.log1p(np.minimum(d / temperature, 50.0)).astype(np.float32)
-
-
-def lift(f: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """Calibrated logits ``f <= 0`` as finite numbers from 0 up, in the same order; -inf where not available."""
-    masked = np.isinf(logits)
-    f = np.maximum(f, -_FINITE)
-    lowest = np.where(masked, 0.0, f).min(axis=1, keepdims=True)
-    return mask(f - lowest.astype(f.dtype), logits)
-
-
-def mask(f: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """``f`` with -inf where the class is not available. In place."""
-    f[np.isinf(logits)] = -np.inf
-    return f
 
 
 def forward(x: Any, layers: Sequence[Any]) -> Any:
@@ -81,7 +71,7 @@ def positive_factor(x: Any) -> Any:
     return xp.exp(_REACH * xp.tanh(x / _REACH))
 
 
-def new_layers(sizes: Sequence[int], random: np.random.Generator, last_zero: bool = True) -> list[np.ndarray]:
+def new_layers(sizes: Sequence[int], random: np.random.Generator, last_zero: bool = True) -> list[ndarray]:
     """Weights uniform in ``+- sqrt(6 / (in + out))``, biases 0; the last layer zero, if the network is to start at 0."""
     layers = []
     for i, (a, b) in enumerate(pairwise(sizes)):
@@ -90,7 +80,7 @@ def new_layers(sizes: Sequence[int], random: np.random.Generator, last_zero: boo
     return layers
 
 
-# Given the layers and the numbers of rows: calibrated logits of these rows, as a tensor.
+# The layers and the numbers of rows, as tensors, to the calibrated logits of these rows.
 Network = Callable[[list[Any], Any], Any]
 
 
@@ -124,14 +114,25 @@ class NetworkCalibrator(Calibrator):
     }
 
     @abstractmethod
-    def _scaled(self, logits: np.ndarray) -> np.ndarray:
+    def _scaled(self, logits: ndarray) -> ndarray:
         """Calibrated logits with the largest at 0."""
 
-    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
-        return map_rows(lambda z: lift(self._scaled(z), z), logits)
+    @abstractmethod
+    def _network(self, torch: Any, logits: ndarray) -> tuple[int, int, Network]:
+        """Sizes of input and output of the network, and the calibrated logits it makes, once the temperature is known."""
 
-    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
-        return map_rows(lambda z: ordered_softmax(mask(self._scaled(z), z)), logits)
+    def _calibrate(self, logits: ndarray) -> ndarray:
+        def lifted(z: ndarray) -> ndarray:
+            """Finite numbers from 0 up, in the same order; -inf where not available."""
+            f, masked = np.maximum(self._scaled(z), -_FINITE), np.isinf(z)
+            f -= np.where(masked, 0.0, f).min(axis=1, keepdims=True).astype(f.dtype)
+            f[masked] = -np.inf
+            return f
+
+        return map_rows(lifted, logits)
+
+    def _probabilities(self, logits: ndarray) -> ndarray:
+        return map_rows(lambda z: ordered_softmax(np.where(np.isinf(z), -np.inf, self._scaled(z))), logits)
 
     def _check_training(self, hidden: Any) -> None:
         if not isinstance(hidden, tuple | list):
@@ -146,22 +147,13 @@ class NetworkCalibrator(Calibrator):
             check_number(getattr(self, name), name, least=least, whole=True)
         check_number(self.validation, "validation", least=0)
         if self.validation >= 1:
-            raise InputError(
-                f"validation must be a share of the rows, at least 0 and below 1, but is {self.validation}."
-            )
+            raise InputError(f"validation must be a share of the rows, below 1, but is {self.validation}.")
 
     def _train(
-        self,
-        logits: np.ndarray,
-        labels: np.ndarray,
-        weight: np.ndarray | None,
-        hidden: Any,
-        prepare: Callable[[Any, np.ndarray], tuple[int, int, Network]],
-        from_zero: bool = True,
+        self, logits: ndarray, labels: ndarray, weight: ndarray | None, hidden: Any, from_zero: bool = True
     ) -> None:
         """Set ``temperature_``, ``layers_``, ``history_`` and ``n_iter_``; ``scale_`` is 1 as yet.
 
-        ``prepare(torch, logits)``, called when the temperature is known, gives the sizes of input and output, and the network.
         ``from_zero``: the network starts at 0.
         """
         self._check_training(hidden)
@@ -174,12 +166,12 @@ class NetworkCalibrator(Calibrator):
         # The start must not have seen the validation rows, or nothing would seem to improve on it.
         share = None if weight is None else weight[rows]
         self.temperature_, self.scale_ = best_temperature(logits[rows], labels[rows], share), 1.0
-        truth = torch.as_tensor(labels)
+        truth, masked = torch.as_tensor(labels), torch.as_tensor(np.isinf(logits))
         w = torch.as_tensor((np.ones(len(labels)) if weight is None else weight).astype(np.float32))
-        inputs, outputs, network = prepare(torch, logits)
+        inputs, outputs, network = self._network(torch, logits)
 
         def loss(layers: list[Any], rows: Any) -> Any:
-            f, y = network(layers, rows), truth[rows]
+            f, y = network(layers, rows).masked_fill(masked[rows], -np.inf), truth[rows]
             if self.loss == "nll":
                 each = torch.nn.functional.cross_entropy(f, y, reduction="none")
             else:  # the Brier score
@@ -197,8 +189,8 @@ class NetworkCalibrator(Calibrator):
         self,
         torch: Any,
         loss: Network,
-        start: list[np.ndarray],
-        rows: np.ndarray,
+        start: list[ndarray],
+        rows: ndarray,
         check: Any,
         batch: int,
         random: np.random.Generator,
@@ -207,16 +199,14 @@ class NetworkCalibrator(Calibrator):
         per_epoch = -(-len(rows) // batch)
         layers = [torch.tensor(layer, requires_grad=True) for layer in start]
         optimiser = torch.optim.Adam(layers, lr=self.learning_rate)
+        history, best, since, halvings, order = [], start, 0, 0, rows
 
-        def state_now() -> list[np.ndarray]:
-            return [layer.detach().numpy().copy() for layer in layers]
-
-        def validate() -> float:
+        def validate() -> None:
             with torch.no_grad():
-                return float(loss(layers, check))
+                history.append(float(loss(layers, check)))
 
-        history = [validate()] if self.validation else []
-        best, since, halvings, order = state_now(), 0, 0, rows
+        if self.validation:
+            validate()
         for step in range(self.max_epochs * per_epoch):
             place = step % per_epoch
             if place == 0:
@@ -226,19 +216,17 @@ class NetworkCalibrator(Calibrator):
             optimiser.step()
             if not self.validation or (step + 1) % _EVERY:
                 continue
-            history.append(validate())
+            validate()
             since += 1
             if history[-1] <= min(history[:-1]):
-                best, since = state_now(), 0
+                best, since = [layer.detach().numpy().copy() for layer in layers], 0
+            elif since >= self.patience and halvings == 3:
+                break
             elif since >= self.patience:
-                if halvings == 3:
-                    break
                 halvings, since = halvings + 1, 0
-                with torch.no_grad():
-                    for layer, value in zip(layers, best, strict=True):
-                        layer.copy_(torch.as_tensor(value))
+                layers = [torch.tensor(layer, requires_grad=True) for layer in best]
                 optimiser = torch.optim.Adam(layers, lr=self.learning_rate / 2**halvings)
-        self.layers_ = best if self.validation else state_now()
+        self.layers_ = best if self.validation else [layer.detach().numpy() for layer in layers]
         self.history_, self.n_iter_ = history, step + 1
 
 
@@ -317,27 +305,25 @@ class ParameterizedTemperatureScaling(NetworkCalibrator):
         """Two layers of 5 on raw logits, squared error, 200 epochs at learning rate 5e-5: far from trained."""
         return cls(seed=seed, **cls._variants["PTS published"])
 
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         check_number(self.top_k, "top_k", least=1, whole=True)
-        self._train(logits, labels, weight, self.hidden, self._prepare, from_zero=not self.published)
+        self._train(logits, labels, weight, self.hidden, from_zero=not self.published)
         if not self.published:
             self.scale_ = last_scale(self._calibrate(logits), labels, weight)
 
-    def _prepare(self, torch: Any, logits: np.ndarray) -> tuple[int, int, Network]:
+    def _network(self, torch: Any, logits: ndarray) -> tuple[int, int, Network]:
         features = torch.as_tensor(map_rows(self._features, logits))
         # Cut, and 0 where masked: an infinite product would have no gradient.
         down = map_rows(lambda z: np.minimum(depths(z) / self.temperature_, 1e4).astype(np.float32), logits)
         down[np.isinf(logits)] = 0.0
         down = torch.as_tensor(down)
-        masked = torch.as_tensor(np.isinf(logits))
+        return (
+            features.shape[1],
+            1,
+            lambda layers, rows: -down[rows] / self._relative(forward(features[rows], layers)),
+        )
 
-        def calibrated(layers: list[Any], rows: Any) -> Any:
-            relative = self._relative(forward(features[rows], layers))
-            return (-down[rows] / relative).masked_fill(masked[rows], -np.inf)
-
-        return features.shape[1], 1, calibrated
-
-    def _features(self, logits: np.ndarray) -> np.ndarray:
+    def _features(self, logits: ndarray) -> ndarray:
         """What the network sees (n, k): the depths of the largest logits below the top, or the logits as published."""
         k = min(self.top_k, logits.shape[1])
         top = -np.sort(np.partition(-logits, k - 1, axis=1)[:, :k], axis=1)
@@ -352,26 +338,19 @@ class ParameterizedTemperatureScaling(NetworkCalibrator):
             return abs(output).clip(min=1e-12, max=1e12) / self.temperature_
         return positive_factor(output)
 
-    def temperatures(self, X: Any) -> np.ndarray:
+    def temperatures(self, X: Any) -> ndarray:
         """The temperature (n,) of each row."""
         return self._temperatures(to_numpy(self._logits(X)))[:, 0]
 
-    def _temperatures(self, logits: np.ndarray) -> np.ndarray:
+    def _temperatures(self, logits: ndarray) -> ndarray:
         output = forward(self._features(logits).astype(np.float64), self.layers_)
         return self._relative(output) * (self.temperature_ / self.scale_)
 
-    def _scaled(self, logits: np.ndarray) -> np.ndarray:
-        """Negative depths over temperatures: calibrated logits with the largest at 0."""
+    def _scaled(self, logits: ndarray) -> ndarray:
         d = depths(logits)
         with np.errstate(over="ignore"):
             d *= -(1.0 / self._temperatures(logits)).astype(d.dtype)
         return d
-
-
-# The table of F: points, and how deep it goes in units of the temperature. Below, F goes on with its last slope; a class so far
-# down has a probability of 1e-17 at most.
-_POINTS = 401
-_DEEPEST = 40.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -428,79 +407,70 @@ class IntraOrderPreserving(NetworkCalibrator):
 
     _state: ClassVar[state.Rules] = {"table_": state.rising}
 
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         check_choice(self.mode, "mode", ("diag", "oi", "op"))
         hidden = ((64, 64) if self.mode == "diag" else (32,)) if self.hidden is None else self.hidden
-        prepare = self._prepare_diagonal if self.mode == "diag" else self._prepare_gaps
-        self._train(logits, labels, weight, hidden, prepare)
+        self._train(logits, labels, weight, hidden)
         if self.mode == "diag":
             self.table_ = np.maximum.accumulate(_integral(np, self.layers_, np.float64))
         self.scale_ = last_scale(self._calibrate(logits), labels, weight)
 
+    def _network(self, torch: Any, logits: ndarray) -> tuple[int, int, Network]:
+        if self.mode == "diag":
+            # Cells and places within them, small; widened batch by batch.
+            cell = torch.as_tensor(map_rows(lambda z: self._place(z)[0].astype(np.int16), logits))
+            inside = torch.as_tensor(map_rows(lambda z: self._place(z)[1].astype(np.float32), logits))
+
+            def from_table(layers: list[Any], rows: Any) -> Any:
+                table, at = _integral(torch, layers, torch.float32), cell[rows].long()
+                return -(table[:-1][at] + inside[rows] * (table[1:] - table[:-1])[at])
+
+            return 1, 1, from_table
+        m = logits.shape[1]
+        features = torch.as_tensor(map_rows(self._features, logits))
+        gaps = torch.as_tensor(map_rows(self._gaps, logits))
+        # Depths are summed in sorted order, and then put back in the order of the classes.
+        index = map_rows(lambda z: sort_with_index(depths(z))[1], logits)
+        back = torch.as_tensor(np.argsort(index, axis=1).astype(np.int32))
+
+        def from_gaps(layers: list[Any], rows: Any) -> Any:
+            steps = gaps[rows] * positive_factor(forward(features[rows], layers))
+            value = torch.nn.functional.pad(torch.cumsum(steps, dim=1), (1, 0))
+            return -value.gather(1, back[rows].long())
+
+        return m, max(1, m - 1), from_gaps
+
     # One function of every depth.
 
-    def _prepare_diagonal(self, torch: Any, logits: np.ndarray) -> tuple[int, int, Network]:
-        # Cells and places within them, small; widened batch by batch.
-        cell = torch.as_tensor(map_rows(lambda z: _cell(self._place(z)).astype(np.int16), logits))
-        inside = torch.as_tensor(
-            map_rows(lambda z: (self._place(z) - _cell(self._place(z))).astype(np.float32), logits)
-        )
-        masked = torch.as_tensor(np.isinf(logits))
-
-        def calibrated(layers: list[Any], rows: Any) -> Any:
-            table = _integral(torch, layers, torch.float32)
-            at = cell[rows].long()
-            value = table[:-1][at] + inside[rows] * (table[1:] - table[:-1])[at]
-            return -value.masked_fill(masked[rows], np.inf)
-
-        return 1, 1, calibrated
-
-    def _place(self, logits: np.ndarray) -> np.ndarray:
-        """Where depths fall in the table, a real number each."""
+    def _place(self, logits: ndarray) -> tuple[ndarray, ndarray]:
+        """Index of the table's cell that each depth falls in (the last for those beyond it), and the place inside."""
         d = depths(logits)
         d *= d.dtype.type((_POINTS - 1) / (_DEEPEST * self.temperature_))
-        return d
+        cell = np.minimum(d, _POINTS - 2).astype(np.int64)
+        return cell, d - cell.astype(d.dtype)
 
-    def _diagonal(self, logits: np.ndarray) -> np.ndarray:
-        place = self._place(logits)
-        cell = _cell(place)
-        table = self.table_.astype(place.dtype)
-        value = table[cell] + (place - cell.astype(place.dtype)) * np.diff(table)[cell]
+    def _from_table(self, logits: ndarray) -> ndarray:
+        cell, inside = self._place(logits)
+        table = self.table_.astype(inside.dtype)
+        value = table[cell] + inside * np.diff(table)[cell]
         # Rounding may carry the end of a cell beyond the start of the next.
         np.minimum(value, table[cell + 1], out=value, where=cell < _POINTS - 2)
         return -value
 
     # Multipliers of the gaps.
 
-    def _prepare_gaps(self, torch: Any, logits: np.ndarray) -> tuple[int, int, Network]:
-        m = logits.shape[1]
-        features = torch.as_tensor(map_rows(self._features, logits))
-        index = map_rows(lambda z: sort_with_index(depths(z))[1], logits)
-        gaps = torch.as_tensor(map_rows(self._gaps, logits))
-        masked = torch.as_tensor(np.take_along_axis(np.isinf(logits), index, axis=1))
-        # The loss is computed in sorted order; the label's place in it is found by sorting the class numbers back.
-        back = torch.as_tensor(np.argsort(index, axis=1).astype(np.int32))
-
-        def calibrated(layers: list[Any], rows: Any) -> Any:
-            steps = gaps[rows] * positive_factor(forward(features[rows], layers))
-            value = torch.nn.functional.pad(torch.cumsum(steps, dim=1), (1, 0))
-            return -value.masked_fill(masked[rows], np.inf).gather(1, back[rows].long())
-
-        return m, max(1, m - 1), calibrated
-
-    def _features(self, logits: np.ndarray) -> np.ndarray:
+    def _features(self, logits: ndarray) -> ndarray:
         d = depths(logits)
         return squeeze(np.sort(d, axis=1) if self.mode == "oi" else d, self.temperature_)
 
-    def _gaps(self, logits: np.ndarray) -> np.ndarray:
+    def _gaps(self, logits: ndarray) -> ndarray:
         """Differences of the sorted depths in units of the temperature (n, m - 1); 0 down to a class not available."""
-        d = np.sort(depths(logits), axis=1)
-        gaps = np.diff(d, axis=1)
+        gaps = np.diff(np.sort(depths(logits), axis=1), axis=1)
         available = np.count_nonzero(~np.isinf(logits), axis=1)
-        gaps[np.arange(1, d.shape[1]) >= available[:, None]] = 0.0
+        gaps[np.arange(1, logits.shape[1]) >= available[:, None]] = 0.0
         return (gaps / self.temperature_).astype(np.float32)
 
-    def _multiplied(self, logits: np.ndarray) -> np.ndarray:
+    def _from_gaps(self, logits: ndarray) -> ndarray:
         d, index = sort_with_index(depths(logits))
         multipliers = positive_factor(forward(self._features(logits), self.layers_)) / self.temperature_
         value = np.zeros_like(d)
@@ -508,18 +478,11 @@ class IntraOrderPreserving(NetworkCalibrator):
             np.cumsum(np.diff(d, axis=1) * multipliers.astype(d.dtype), axis=1, out=value[:, 1:])
         return -scatter(value, index)
 
-    # Either.
-
-    def _scaled(self, logits: np.ndarray) -> np.ndarray:
+    def _scaled(self, logits: ndarray) -> ndarray:
         with np.errstate(over="ignore"):
-            f = self._diagonal(logits) if self.mode == "diag" else self._multiplied(logits)
+            f = self._from_table(logits) if self.mode == "diag" else self._from_gaps(logits)
             f *= f.dtype.type(self.scale_)
             return f
-
-
-def _cell(place: np.ndarray) -> np.ndarray:
-    """Index of the table's cell; what lies beyond the table belongs to the last."""
-    return np.minimum(place, _POINTS - 2).astype(np.int64)
 
 
 def _integral(xp: Any, layers: list[Any], dtype: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy import ndarray
 
 from ..errors import warn
 from ..inputs.formats import format_of
@@ -26,13 +27,11 @@ _ODDS = 36.0
 class _Linear(ScoreCalibrator):
     """Log-odds that are a line in functions of the score: ``coef_`` and ``intercept_``."""
 
-    coef_: np.ndarray
+    coef_: ndarray
     intercept_: float
     _n_coefficients = 1
 
-    def _fit_line(
-        self, features: np.ndarray, targets: np.ndarray, weight: np.ndarray, least: float = -np.inf
-    ) -> None:
+    def _fit_line(self, features: ndarray, targets: ndarray, weight: ndarray, least: float = -np.inf) -> None:
         """The maximum of the likelihood, with coefficients of at least ``least``."""
         share = weight / weight.sum()
         largest = np.maximum(np.abs(features).max(axis=0), 1e-300)
@@ -102,9 +101,7 @@ class PlattScaling(_Linear):
         """Whether the fitted slope is not negative; False before `fit`."""
         return bool(np.all(np.asarray(getattr(self, "coef_", -1.0)) >= 0))
 
-    def _fit_scores(
-        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
-    ) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
         v = np.clip(scores, -_ODDS, _ODDS) if self.input == "probabilities" else scores
         positive, total = float(weight @ labels), float(weight.sum())
         targets = np.where(labels == 1, (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0))
@@ -114,8 +111,8 @@ class PlattScaling(_Linear):
                 "PlattScaling: the score ranks the rows the wrong way round: its slope is negative, which reverses their order."
             )
 
-    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
-        x: np.ndarray = scores[:, 0]
+    def _log_odds(self, scores: ndarray) -> ndarray:
+        x: ndarray = scores[:, 0]
         if self.input == "probabilities":
             x = np.clip(log_odds(x, np), -_ODDS, _ODDS)
         return np.clip(self.intercept_ + float(self.coef_[0]) * x, -1.79e308, 1.79e308)
@@ -157,18 +154,16 @@ class BetaCalibration(_Linear):
     def __init__(self, *, input: str = "probabilities"):
         self.input = input
 
-    def _fit_scores(
-        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
-    ) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
         v = np.clip(scores[:, 0], -_ODDS, _ODDS)
         features = np.stack([-np.logaddexp(0.0, -v), np.logaddexp(0.0, v)], axis=1)
         self._fit_line(features, labels, weight, least=0.0)
 
-    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
+    def _log_odds(self, scores: ndarray) -> ndarray:
         v = log_odds(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
         v = np.clip(v, -_ODDS, _ODDS)
         log_p, log_not = ordered_log(expit(v, np), np), ordered_log(expit(-v, np), np)
-        f: np.ndarray = self.intercept_ + float(self.coef_[0]) * log_p - float(self.coef_[1]) * log_not
+        f: ndarray = self.intercept_ + float(self.coef_[0]) * log_p - float(self.coef_[1]) * log_not
         return f
 
 
@@ -206,9 +201,7 @@ class VennAbers(ScoreCalibrator):
     def __init__(self, *, input: str = "logits"):
         self.input = input
 
-    def _fit_scores(
-        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
-    ) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
         v = scores[:, 0]
         self.scores_, which = np.unique(v, return_inverse=True)
         mass = np.bincount(which, weight)
@@ -235,17 +228,17 @@ class VennAbers(ScoreCalibrator):
         place = self._place(self._read_scores(X)[1])
         return tuple(format_of(X).back(table[place], X, -1) for table in (self.lower_, self.upper_))
 
-    def _place(self, scores: np.ndarray) -> np.ndarray:
+    def _place(self, scores: ndarray) -> ndarray:
         v = log_odds(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
         at = np.searchsorted(self.scores_, v)
         equal = self.scores_[np.minimum(at, len(self.scores_) - 1)] == v
         return 2 * at + equal
 
-    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
+    def _log_odds(self, scores: ndarray) -> ndarray:
         low, high = self.lower_, self.upper_
         # Both rise with the score, and so does their combination but for rounding.
         f = np.maximum.accumulate(log_odds(np.clip(high / (1.0 - low + high), 0.0, 1.0), np))
-        result: np.ndarray = f[self._place(scores)]
+        result: ndarray = f[self._place(scores)]
         return result
 
     def check_state(self) -> None:
@@ -255,7 +248,7 @@ class VennAbers(ScoreCalibrator):
             check_rising(name, table, len(self.scores_) * 2 + 1)
 
 
-def _added_as_one(mass: np.ndarray, hits: np.ndarray) -> np.ndarray:
+def _added_as_one(mass: ndarray, hits: ndarray) -> ndarray:
     """Isotonic regression at a row of class 1 that joins each score in turn, in one sweep (Vovk, Petej, Fedorova, 2015).
 
     With the points P_i of the cumulative sum diagram, those before the row moved by (-1, -1), the value is the slope of their

@@ -16,6 +16,7 @@ from functools import partial, reduce
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy import ndarray
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import validate_data
@@ -49,11 +50,11 @@ EXACT_ROWS, _CELLS = 8192, 2048
 _READ = 1 << 20
 
 # Label -> scores (n, J), weights (n,) and context (n, C): of all rows, or of cells that stand for them.
-Cells = dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]]
+Cells = dict[Any, tuple[ndarray, ndarray, ndarray]]
 
 
 def cells_by_label(
-    scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None, reduced: bool
+    scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None, reduced: bool
 ) -> Cells:
     """The rows of a block by their label, or cells of them."""
     context = np.zeros((len(scores), 0)) if codes is None else codes
@@ -74,7 +75,7 @@ def merged(*parts: Cells, reduced: bool) -> Cells:
     return result
 
 
-def _compressed(v: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _compressed(v: ndarray, weight: ndarray) -> tuple[ndarray, ndarray]:
     """At most `_CELLS` cells of about equal weight in the order of ``v``: their means (K, 1) and weights."""
     order = np.argsort(v)
     v, weight = v[order], weight[order]
@@ -103,31 +104,29 @@ class ScoreCalibrator(Calibrator):
     _takes_cells: ClassVar[bool] = False
     _inputs: ClassVar[tuple[str, ...]] = ("logits", "probabilities", "scores")
     columns: str = "classes"
-    labels_: np.ndarray
+    labels_: ndarray
 
     @abstractmethod
-    def _fit_scores(
-        self, scores: np.ndarray, labels: np.ndarray, weight: np.ndarray, codes: np.ndarray | None
-    ) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
         """Learn from scores (n, J), labels 0 and 1 in double precision, weights (n,) and context (n, C)."""
 
     @abstractmethod
-    def _log_odds(self, scores: np.ndarray) -> np.ndarray:
+    def _log_odds(self, scores: ndarray) -> ndarray:
         """Calibrated log-odds (n,) of scores (n, J) in double precision."""
 
-    def _effects(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _effects(self, codes: ndarray) -> tuple[ndarray, ndarray]:
         """What context multiplies the log-odds by, and then adds to them."""
         raise InputError(f"context: {type(self).__name__} takes none.")
 
     @property
-    def classes_(self) -> np.ndarray:
+    def classes_(self) -> ndarray:
         """The two labels, sorted."""
         self._check_fitted()
         return self.labels_
 
     # Reading
 
-    def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, np.ndarray]:
+    def _read_scores(self, X: Any, first_row: int = 0) -> tuple[Any, ndarray]:
         """Values as they came, an array of numpy or torch, and their scores (n, J) in double precision."""
         values, eps = read_floats(as_array(X), "X")
         if 0 in values.shape:
@@ -152,7 +151,7 @@ class ScoreCalibrator(Calibrator):
         with np.errstate(over="ignore", invalid="ignore"):
             return values, self._in_range(scores[:, 1:] - scores[:, :1], first_row)
 
-    def _in_range(self, scores: np.ndarray, first_row: int) -> np.ndarray:
+    def _in_range(self, scores: ndarray, first_row: int) -> ndarray:
         """Scores that are finite, and probabilities between 0 and 1."""
         low, high = float(scores.min()), float(scores.max())
         finite = np.isfinite([low, high]).all()
@@ -173,7 +172,7 @@ class ScoreCalibrator(Calibrator):
             advice = "For log-odds use input='logits', for any other scale input='scores'."
         raise InputError(f"X {what}: first in row {first_row + int(row)}, {value}. {advice}")
 
-    def _labels_of(self, y: Any, n_rows: int) -> np.ndarray:
+    def _labels_of(self, y: Any, n_rows: int) -> ndarray:
         if y is None:
             raise InputError(
                 "requires y to be passed, but the target y is None: give the label of every row."
@@ -269,7 +268,7 @@ class ScoreCalibrator(Calibrator):
             warn_of_probabilities(scores)
         self._fit_scores(scores, labels, weight, codes if codes.shape[1] else None)
 
-    def _codes_of_fit(self, context: Any) -> np.ndarray:
+    def _codes_of_fit(self, context: Any) -> ndarray:
         """The context of rows as numbers (n, C), read with what was learnt of rows before."""
         reader = getattr(self, "context_", None) or ContextReader.of(context)
         self.context_, self.unseen_ = reader.having_seen(context), 0
@@ -288,7 +287,7 @@ class ScoreCalibrator(Calibrator):
                 "columns in that order."
             )
 
-    def _parts(self, X: Any, y: Any, weight: Any, codes: np.ndarray | None) -> Iterator[tuple[Any, ...]]:
+    def _parts(self, X: Any, y: Any, weight: Any, codes: ndarray | None) -> Iterator[tuple[Any, ...]]:
         """Values, labels, weights, context and number of the first row, of some rows at a time."""
         if is_blocks(X, y):
             if y is not None or weight is not None or codes is not None:
@@ -323,10 +322,16 @@ class ScoreCalibrator(Calibrator):
                     raise InputError(
                         "context: a block has categories that the blocks before had not. Give context= with arrays in memory."
                     )
-            yield values, y, next((w for w in rest if w is not context and w is not None), None), codes, first
+            yield (
+                values,
+                y,
+                next((w for w in rest if w is not context and w is not None), None),
+                codes,
+                first,
+            )
             first += len(y)
 
-    def _dask_tasks(self, X: Any, y: Any, sample_weight: Any, codes: np.ndarray | None) -> list[Any]:
+    def _dask_tasks(self, X: Any, y: Any, sample_weight: Any, codes: ndarray | None) -> list[Any]:
         """The cells of each chunk."""
         if y is None:
             self._labels_of(y, 0)
@@ -365,7 +370,7 @@ class ScoreCalibrator(Calibrator):
 
     def _apply(self, X: Any, method: str, out: Any, context: Any = None) -> Any:
         self._check_fitted()
-        if type(X) is np.ndarray and X.ndim == 1 and context is None and out is None:
+        if type(X) is ndarray and X.ndim == 1 and context is None and out is None:
             return self._on_rows(method, X, context=self._codes(None))  # the short way
         self._check_frame(X)
         if is_dask(X) or hasattr(X, "to_dask_array"):
@@ -396,14 +401,14 @@ class ScoreCalibrator(Calibrator):
                 X = nw.from_native(X).select(*(first.alias(str(name)) for name in names)).to_native()
         return format_of(X).back(result, X, -1)
 
-    def _names_of_results(self, n_columns: int) -> np.ndarray | None:
+    def _names_of_results(self, n_columns: int) -> ndarray | None:
         """What the columns of results are called; None: like those of X."""
         if n_columns == self.n_features_in_ and (self.columns == "classes" or n_columns == 1):
             return None
         return self.labels_ if n_columns == 2 else self.get_feature_names_out()
 
     def _on_rows(
-        self, method: str, X: Any, first_row: int = 0, dtype: Any = None, context: np.ndarray | None = None
+        self, method: str, X: Any, first_row: int = 0, dtype: Any = None, context: ndarray | None = None
     ) -> Any:
         values, scores = self._read_scores(X, first_row)
         width, expected = values.shape[1] if values.ndim == 2 else None, self.n_features_in_
@@ -427,7 +432,7 @@ class ScoreCalibrator(Calibrator):
     def _calibrate(self, logits: Any) -> Any:
         return self._on_rows("transform", logits)
 
-    def _formed(self, f: np.ndarray, values: Any, method: str) -> Any:
+    def _formed(self, f: ndarray, values: Any, method: str) -> Any:
         """Log-odds (n,) or (n, L), probabilities or labels in the shape and the type of the values."""
         if method == "log_odds":
             return f

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy import ndarray
 from sklearn.base import clone
 
 from ..arrays import to_numpy
@@ -110,7 +111,7 @@ class Stacked(Calibrator):
         return [self.stages] if isinstance(self.stages, Calibrator) else self.stages
 
     @part_of_a_fit()
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         check_number(self.folds, "folds", least=2, whole=True)
         stages = check_stages(self._unfitted(logits.shape[1]))
         fitted = []
@@ -125,12 +126,12 @@ class Stacked(Calibrator):
     def _map_steps(self) -> list[MapStep]:
         return [step for stage in self.stages_ for step in stage._map_steps()]
 
-    def _calibrate(self, logits: np.ndarray) -> np.ndarray:
+    def _calibrate(self, logits: ndarray) -> ndarray:
         for stage in self.stages_:
             logits = to_numpy(stage.transform(logits))
         return logits
 
-    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+    def _probabilities(self, logits: ndarray) -> ndarray:
         for stage in self.stages_[:-1]:
             logits = to_numpy(stage.transform(logits))
         return to_numpy(self.stages_[-1].predict_proba(logits))
@@ -138,11 +139,11 @@ class Stacked(Calibrator):
 
 def out_of_fold(
     stage: Calibrator,
-    logits: np.ndarray,
-    labels: np.ndarray,
-    weight: np.ndarray | None,
-    parts: list[tuple[np.ndarray, np.ndarray]],
-) -> np.ndarray:
+    logits: ndarray,
+    labels: ndarray,
+    weight: ndarray | None,
+    parts: list[tuple[ndarray, ndarray]],
+) -> ndarray:
     """Calibrated logits (n, m) of each row, from a copy of the stage that has not seen its fold."""
     out = np.empty(logits.shape, dtype=np.result_type(logits.dtype, np.float32))
     for train, test in parts:
@@ -159,7 +160,7 @@ def _settled(stage: Calibrator, model: Calibrator) -> Calibrator:
     return stage
 
 
-def _distinct(logits: np.ndarray) -> np.ndarray:
+def _distinct(logits: ndarray) -> ndarray:
     """Logits that a stage has flattened, where its best temperature is infinite, as the ties that they are meant to be: the next
     stage would refuse differences of 1e-7 for their unit."""
     available = ~np.isinf(logits)
@@ -242,7 +243,7 @@ class StructuredMCCT(Stacked):
     max_iter: int = 100
 
     @part_of_a_fit()
-    def _fit(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         check_choice(self.kind, "kind", ("auto", "matrix", "vector"))
         check_number(self.folds, "folds", least=2, whole=True)
         if isinstance(self.shrinkage, str):
@@ -253,7 +254,7 @@ class StructuredMCCT(Stacked):
             self.shrinkage_ = self.shrinkage
         self.solution_ = self.stages_[-1].solution_
 
-    def _fit_cross_validated(self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None) -> None:
+    def _fit_cross_validated(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         first, then = self._unfitted(logits.shape[1])
         step = -(-logits.size // _JUDGED)
         if step == 1:
@@ -272,8 +273,8 @@ class StructuredMCCT(Stacked):
             self.stages_.insert(0, first.fit(logits, labels, weight))
 
     def _choose_strength(
-        self, logits: np.ndarray, labels: np.ndarray, weight: np.ndarray | None
-    ) -> tuple[float, np.ndarray]:
+        self, logits: ndarray, labels: ndarray, weight: ndarray | None
+    ) -> tuple[float, ndarray]:
         """The strength with the largest lower bound of its gain, and the logits that the second stage is fitted on with it."""
         first, then = self._unfitted(logits.shape[1])
         share = np.ones(len(labels)) if weight is None else weight
@@ -281,7 +282,7 @@ class StructuredMCCT(Stacked):
         halves = splits_of(logits, weight, 2, number=1)
         judged = clone(then).set_params(tol=max(self.tol, ROUGH))
 
-        def trials() -> Iterator[tuple[float, np.ndarray, np.ndarray]]:
+        def trials() -> Iterator[tuple[float, ndarray, ndarray]]:
             for strength, middle in first.along_path(Checked(logits, labels, weight), parts):
                 if (
                     strength == np.inf
