@@ -1,6 +1,6 @@
-"""The portable map (`core.map`) as nodes of an ONNX graph: traced with ndonnx, whose arrays are tensors of a graph.
+"""The portable map (`core.map`) as an ONNX graph: traced with ndonnx, whose arrays are tensors of a graph.
 
-    x (n, m), context (n, C)  ->  apply(x, ..., GRAPH)  ->  nodes of operator set 21  ->  the operator set that is asked for
+    x (n, m), context (n, C)  ->  apply(x, ..., GRAPH)  ->  operator set 21  ->  the operator set that is asked for
 
 ndonnx has the standard's semantics in full (NaN in a maximum, dtypes that mix), which costs nodes. The functions that the map
 calls often are single operators here.
@@ -8,7 +8,7 @@ calls often are single operators here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ndonnx
@@ -16,12 +16,15 @@ import numpy as np
 import onnx
 import spox
 import spox.opset.ai.onnx.v21 as op
-from onnx import helper, numpy_helper
+from onnx import TensorProto
 
 from ..core.libraries import Functions
 from ..core.map import FittedMap, apply, steps_as
 from ..errors import InputError
 
+OPSET = 17
+TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
+# ndonnx traces in this operator set.
 _TRACED = 21
 # Attributes of later operator sets, at their defaults, which the converter leaves in place.
 _LATER = ("saturate", "noop_with_empty_axes")
@@ -109,94 +112,67 @@ GRAPH = Functions(
 )
 
 
-def calibrated(graph: Any, fitted: FittedMap, source: str, output: str, context: str = "") -> str:
-    """Add the map of rows ``source`` (n, m) and, where there is one, ``context`` (n, C) to a graph; the name of its result."""
-    traced = _traced(fitted, graph.dtype, output, graph.opset)
-    prefix = f"{graph.prefix}map/"
-    names = {"rows": source, "context": context}
-
-    def name(tensor: str) -> str:
-        return names.get(tensor, prefix + tensor) if tensor else tensor
-
-    for tensor in traced.initializer:
-        names[tensor.name] = graph.constant(numpy_helper.to_array(tensor), exactly=True)
-    for node in traced.node:
-        if node.op_type == "Constant":
-            names[node.output[0]] = graph.constant(numpy_helper.to_array(node.attribute[0].t), exactly=True)
-            continue
-        copy = onnx.NodeProto()
-        copy.CopyFrom(node)
-        copy.name = prefix + node.name
-        copy.input[:], copy.output[:] = map(name, node.input), map(name, node.output)
-        graph.nodes.append(copy)
-    return name("result")
-
-
-def _traced(fitted: FittedMap, dtype: np.dtype[Any], output: str, opset: int) -> onnx.GraphProto:
-    """The map as a graph of its own, from ``rows`` and ``context`` to ``result``."""
-    for function in fitted.functions:
+def mapped(fitted: FittedMap, rows: spox.Var, context: spox.Var | None, output: str, dtype: str) -> spox.Var:
+    """The map of rows (n, m) and, where there is one, their context (n, C)."""
+    if fitted.functions:
         raise InputError(
-            f"{fitted.name} uses the statistic {getattr(function, '__name__', function)!r}, a Python function, which "
-            "ONNX cannot hold. Fit with the built-in statistics, or use to_torch()."
+            f"{fitted.name} uses a statistic that is a Python function, which ONNX cannot hold. Fit with the built-in "
+            "statistics, or use to_torch()."
         )
-    inputs = {"rows": spox.argument(spox.Tensor(dtype, ("n", fitted.n_classes)))}
-    context = None
-    if fitted.n_context:
-        inputs["context"] = spox.argument(spox.Tensor(np.float64, ("n", fitted.n_context)))
-        context = ndonnx.asarray(inputs["context"])
-    steps = steps_as(fitted.steps, ndonnx.asarray, dtype)
     result = apply(
-        ndonnx.asarray(inputs["rows"]),
-        steps,
+        ndonnx.asarray(rows),
+        steps_as(fitted.steps, ndonnx.asarray, np.dtype(dtype)),
         GRAPH,
         output,
         smallest_probability=fitted.smallest_probability,
-        context=context,
+        context=None if context is None else ndonnx.asarray(context),
     )
-    model = spox.build(inputs, {"result": _var(result)}, drop_unused_inputs=True)
+    return _var(result)
+
+
+def mapped_along(
+    fitted: FittedMap, x: spox.Var, context: spox.Var | None, output: str, dtype: str, ndim: int | None
+) -> spox.Var:
+    """The map along the axis of the classes of a tensor with ``ndim`` axes, None where that is not known.
+
+    ``(..., m, ...) -> (L, m, R) -> (L, R, m) -> (L R, m)`` and back, L and R the products of the axes before and after.
+    """
+    m, axis = fitted.n_classes, fitted.class_axis
+    if ndim is not None and axis == ndim - 1:
+        axis = -1
+    if ndim == 2 and axis == -1:
+        return mapped(fitted, x, context, output, dtype)
+    if fitted.of_scores:
+        column = op.reshape(x, op.const(np.array([-1, 1])))
+        return op.gather(mapped(fitted, column, context, output, dtype), op.const(np.int64(-1)), axis=1)
+    last = x
+    if axis != -1:
+        parts = op.reshape(op.flatten(x, axis=axis), op.const(np.array([0, m, -1])))
+        last = op.transpose(parts, perm=[0, 2, 1])
+    rows = op.reshape(last, op.const(np.array([-1, m])))
+    if context is not None:
+        context = op.reshape(context, op.const(np.array([-1, fitted.n_context])))
+    result = op.reshape(mapped(fitted, rows, context, output, dtype), op.shape(last))
+    return result if axis == -1 else op.reshape(op.transpose(result, perm=[0, 2, 1]), op.shape(x))
+
+
+def built(inputs: Mapping[str, spox.Var], outputs: Mapping[str, spox.Var], opset: int) -> onnx.ModelProto:
+    """A model in an operator set, its constants as initializers."""
+    model = spox.build(dict(inputs), dict(outputs))
     if opset != _TRACED:
         for node in model.graph.node:
             kept = [a for a in node.attribute if a.name not in _LATER]
             del node.attribute[:]
             node.attribute.extend(kept)
         model = onnx.version_converter.convert_version(model, opset)
-    assert helper.make_opsetid("", opset) in model.opset_import
-    graph: onnx.GraphProto = model.graph
-    return graph
-
-
-class Graph:
-    """Nodes and constants of a graph; a tensor is the name of what makes it."""
-
-    def __init__(self, opset: int, dtype: str, prefix: str = ""):
-        self.opset = opset
-        self.dtype = np.dtype(dtype)
-        self.prefix = prefix
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self._constant_names: dict[tuple[Any, ...], str] = {}
-
-    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        number = len(self.nodes)
-        result, name = f"{self.prefix}{kind}_{number}", f"{self.prefix}node_{number}"
-        self.nodes.append(helper.make_node(kind, inputs, [result], name=name, **attributes))
-        return result
-
-    def constant(self, values: Any, dtype: Any = None, exactly: bool = False) -> str:
-        array = values if exactly else np.asarray(values, dtype=dtype or self.dtype)
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._constant_names:
-            self._constant_names[key] = f"{self.prefix}constant_{len(self.constants)}"
-            self.constants.append(numpy_helper.from_array(array, self._constant_names[key]))
-        return self._constant_names[key]
-
-    def integers(self, values: Any) -> str:
-        return self.constant(values, np.int64)
-
-    def cast(self, x: str, dtype: Any) -> str:
-        return self.op("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-
-    def rename(self, old: str, new: str) -> None:
-        """Give the output of the last node its public name."""
-        assert list(self.nodes[-1].output) == [old]
-        self.nodes[-1].output[0] = new
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    for node in nodes:
+        if node.op_type == "Constant":
+            tensor = node.attribute[0].t
+            tensor.name = node.output[0]
+            model.graph.initializer.append(tensor)
+        else:
+            model.graph.node.append(node)
+    onnx.checker.check_model(model)
+    return model
