@@ -5,10 +5,7 @@
 
 No computation can be stopped safely from within: an exception that is thrown into it may hit a module that is half imported, and
 native threads outlive it. A process can be ended. It also ends by itself when this one is gone, even by SIGKILL, because its
-stdin closes then.
-
-Requests and answers are pickles, each after its length in 8 bytes. What the caller's script defines is sent by value, so the
-script is not run again and needs no guard.
+stdin closes then. What the caller's script defines is sent by value, so the script is not run again and needs no guard.
 """
 
 from __future__ import annotations
@@ -23,22 +20,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import IO, Any
 
 from .stopping import undone_if_stopped
 
-# Read by numerical libraries when they are loaded.
-_THREADS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMBA_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from monocal.workers import serve; serve()"
 
 
@@ -54,23 +41,16 @@ def packed(function: Callable[..., Any], *arguments: Any) -> bytes:
 
 
 class Worker:
-    """A process for calls, one after the other; a context manager that ends it.
+    """A process for calls, one after the other; a context manager that ends it."""
 
-    Parameters
-    ----------
-    threads : int, optional
-        How many threads numerical libraries may use there. Results then do not depend on the number of cores.
-    """
-
-    def __init__(self, threads: int | None = None):
-        limits = {} if threads is None else dict.fromkeys(_THREADS, str(threads))
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **limits},
             start_new_session=True,  # Ctrl-C at a terminal reaches every process of the session: only this one may answer it
         )
+        self._reader = ThreadPoolExecutor(1)
         self._listed = ExitStack()
         self._listed.enter_context(undone_if_stopped(self._process.kill))
 
@@ -84,6 +64,7 @@ class Worker:
         """End the process, whatever it is doing."""
         self._process.kill()
         self._process.wait()
+        self._reader.shutdown()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             with contextlib.suppress(OSError):  # it may not have read all that was sent
@@ -104,49 +85,41 @@ class Worker:
 
     def answer(self, request: bytes, seconds: float | None = None) -> Any:
         """The answer to a `packed` call; see `call`."""
-        lock, state = threading.Lock(), {"answered": False, "late": False}
-
-        def end() -> None:
-            with lock:
-                if not state["answered"]:
-                    state["late"] = True
-                    self._process.kill()
-
-        timer = threading.Timer(min(seconds or 0.0, threading.TIMEOUT_MAX), end)
-        timer.daemon = True
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
             _send(self._process.stdin, request)
-            _receive(self._process.stdout)  # it has begun: starting Python is not counted
-            if seconds is not None:
-                timer.start()
-            answer = _receive(self._process.stdout)
-            with lock:
-                state["answered"] = True
+            self._next(None)  # it has begun: starting Python is not counted
+            answer = self._next(None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+        except TimeoutError:
+            self.close()
+            raise TimeoutError(f"stopped after {seconds:.1f} seconds") from None
         except (EOFError, OSError) as gone:
             self.close()
-            if not state["late"]:
-                code = self._process.returncode
-                raise WorkerDied(
-                    f"its process was ended ({code}), most likely by the system for lack of memory"
-                ) from gone
+            code = self._process.returncode
+            raise WorkerDied(
+                f"its process was ended ({code}), most likely by the system for lack of memory"
+            ) from gone
         except (
             BaseException
         ):  # an interrupt, say: what the process still has to say would answer the next call
             self.close()
             raise
-        finally:
-            timer.cancel()
-        if state["late"]:
-            self.close()
-            raise TimeoutError(f"stopped after {seconds:.1f} seconds")
         result, error, messages = pickle.loads(answer)
         for category, text in messages:
             warnings.warn(text, category, stacklevel=3)
         if error is not None:
             raise error
         return result
+
+    def _next(self, seconds: float | None) -> Any:
+        """What the process sends next, read in a thread, which a process that is ended lets go."""
+        assert self._process.stdout is not None
+        return self._reader.submit(pickle.load, self._process.stdout).result(seconds)
+
+
+def _send(pipe: IO[bytes], message: bytes) -> None:
+    pickle.dump(message, pipe)
+    pipe.flush()
 
 
 # In the worker.
@@ -156,9 +129,8 @@ def serve() -> None:
     """Answer requests until stdin ends. What anything prints goes to stderr: stdout is for answers."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
     waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests, waiting), daemon=True).start()
     while True:
@@ -170,7 +142,7 @@ def serve() -> None:
 def _listen(requests: IO[bytes], waiting: queue.SimpleQueue[bytes]) -> None:
     try:
         while True:
-            waiting.put(_receive(requests))
+            waiting.put(pickle.load(requests))
     finally:  # there is no caller any more
         os._exit(0)
 
@@ -198,20 +170,3 @@ def _sendable(error: BaseException) -> BaseException:
         return pickle.loads(pickle.dumps(error.with_traceback(None)))
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
-
-
-def _send(pipe: IO[bytes], message: bytes) -> None:
-    pipe.write(len(message).to_bytes(8, "big"))
-    pipe.write(message)
-    pipe.flush()
-
-
-def _receive(pipe: IO[bytes]) -> bytes:
-    return _exactly(pipe, int.from_bytes(_exactly(pipe, 8), "big"))
-
-
-def _exactly(pipe: IO[bytes], count: int) -> bytes:
-    message = pipe.read(count)
-    if len(message) < count:
-        raise EOFError
-    return message

@@ -13,14 +13,12 @@ from monocal.data import synthetic
 
 M = 6
 DATA = synthetic(240, M, seed=5)
-LEADS = [(240,), (12, 20), (4, 6, 10)]
+LEADS = [(240,), (12, 20), (4, 6, 10)]  # 2, 3 and 4 axes
 METHODS = {
     "temperature": mc.TemperatureScaling,
     "mcct": lambda: mc.MCCT(shrinkage=0),
-    "top 3": lambda: mc.MCCT(shrinkage=0, top_k=3),
     "conditional": lambda: mc.ConditionalMCCT(shrinkage=0.1),
-    "probabilities": lambda: mc.MCCT(shrinkage=0, input="probabilities"),
-    "stacked": mc.StructuredMCCT,
+    "probabilities": lambda: mc.MCCT(shrinkage=0, input="probabilities", top_k=3),
 }
 
 
@@ -50,14 +48,19 @@ def run(model, X, **more):
 
 @pytest.mark.parametrize("axis", [-1, 1, 0])
 @pytest.mark.parametrize("name", METHODS)
-def test_one_graph_for_any_number_of_axes(name, axis):
+def test_along_any_axis_of_any_number_of_axes(name, axis):
+    torch = pytest.importorskip("torch")
     cal = copy(fitted(name)).set_params(class_axis=axis)
-    model = cal.to_onnx(dtype="float64", ndim="any")
+    model, module = cal.to_onnx(dtype="float64", ndim="any"), cal.to_torch(dtype=torch.float64)
     for lead in LEADS:
         X = places(cal, lead, axis)
-        result = run(model, X)
-        assert result.shape == X.shape
-        np.testing.assert_allclose(result, cal.predict_proba(X), rtol=0, atol=1e-12)
+        x, expected = torch.as_tensor(X), cal.predict_proba(X)
+        for method in (module, module.transform, module.log_probabilities):
+            assert method(x).shape == X.shape
+        for result in (run(model, X), module(x)):
+            np.testing.assert_allclose(result, expected, rtol=0, atol=1e-12)
+    if axis == 1:
+        torch.testing.assert_close(torch.compile(module, backend="eager", fullgraph=True)(x), module(x))
 
 
 @pytest.mark.parametrize("ndim", [2, 3, 4])
@@ -111,21 +114,6 @@ def test_at_the_end_of_a_network_of_images():
         copy(cal).set_params(class_axis=4).to_onnx(append_to=network("Identity", None))
     with pytest.raises(mc.InputError, match="ndim is for a graph alone"):
         cal.to_onnx(append_to=network("Identity", None), ndim=4)
-
-
-@pytest.mark.parametrize("axis", [-1, 1, 0])
-@pytest.mark.parametrize("name", METHODS)
-def test_a_module_along_any_axis(name, axis):
-    torch = pytest.importorskip("torch")
-    cal = copy(fitted(name)).set_params(class_axis=axis)
-    module = cal.to_torch(dtype=torch.float64)
-    for lead in LEADS:
-        X = torch.as_tensor(places(cal, lead, axis))
-        for method in (module, module.transform, module.log_probabilities):
-            assert method(X).shape == X.shape
-        np.testing.assert_allclose(module(X), cal.predict_proba(X), rtol=0, atol=1e-12)
-    if axis == 1:
-        torch.testing.assert_close(torch.compile(module, backend="eager", fullgraph=True)(X), module(X))
 
 
 def test_a_state_knows_its_axis():

@@ -1,6 +1,7 @@
 """torch: a module with the same probabilities, that trains, compiles and exports, in any floating type."""
 
 import io
+import warnings
 
 import numpy as np
 import pytest
@@ -14,8 +15,7 @@ from hostile import assert_order_kept
 from monocal.calibrators import ConditionalMCCT
 
 torch = pytest.importorskip("torch")
-
-from monocal.export import LogitsProcessor  # noqa: E402  needs torch
+onnxruntime = pytest.importorskip("onnxruntime")
 
 NARROW = [torch.float16, torch.bfloat16]
 
@@ -38,32 +38,30 @@ def test_parity_and_order_on_hard_rows(fitted, rows):
     module = fitted.to_torch()
     ordinary = sane(rows.numpy())
     for wide in (rows, rows.double() * np.pi):
-        p = module(wide)
+        p, f = module(wide), module.transform(wide)
         assert p.dtype == wide.dtype
         assert_order_kept(wide, p)
-        assert (p[torch.isinf(wide)] == 0).all()
-        np.testing.assert_allclose(
-            p[ordinary], fitted.predict_proba(wide.numpy())[ordinary], rtol=0, atol=2e-6
-        )
-        f = module.transform(wide)
         assert_order_kept(wide, f)
+        assert (p[torch.isinf(wide)] == 0).all()
         assert (torch.isinf(f) == torch.isinf(wide)).all()
+        expected = fitted.predict_proba(wide.numpy())[ordinary]
+        np.testing.assert_allclose(p[ordinary], expected, rtol=0, atol=2e-6)
         from_top = (f - f.max(dim=1, keepdim=True).values)[ordinary]
         np.testing.assert_allclose(from_top, fitted.transform(wide.numpy())[ordinary], rtol=1e-6, atol=1e-4)
     p = fitted.to_torch(dtype=torch.float64)(wide)
-    np.testing.assert_allclose(p[ordinary], fitted.predict_proba(wide.numpy())[ordinary], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(p[ordinary], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", NARROW)
 def test_half_precision(fitted, rows, dtype):
     z = rows[sane(rows.numpy())].to(dtype)
     module = fitted.to_torch()
-    p, f, log_p = module(z), module.transform(z), module.log_probabilities(z)
-    for values in (p, f, log_p):
+    results = [module(z), module.transform(z), module.log_probabilities(z)]
+    for values in results:
         assert values.dtype == dtype
         assert_order_kept(numpy(z), numpy(values))
-    exact = module(z.float())
-    np.testing.assert_allclose(p.float(), exact, rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
+    eps = torch.finfo(dtype).eps
+    np.testing.assert_allclose(results[0].float(), module(z.float()), rtol=2 * eps, atol=1e-6)
     extreme = rows.clamp(-6e4, 6e4).to(dtype)
     assert_order_kept(numpy(extreme), numpy(module.transform(extreme)))
 
@@ -92,48 +90,30 @@ def test_any_leading_shape(fitted):
     assert module(z[:0]).shape == (0, M)
 
 
-def test_gradients(fitted):
+def test_gradients(fitted, rows):
     z = torch.from_numpy(np.nan_to_num(fit_set()[0][1:4], neginf=-20.0)).requires_grad_()
     module = fitted.to_torch(dtype=torch.float64)
     for function in (module, module.transform, module.log_probabilities):
         assert torch.autograd.gradcheck(function, (z,), eps=1e-7, atol=1e-5)
+    hard = rows[sane(rows.numpy())].clone().requires_grad_()
+    fitted.to_torch()(hard).max(dim=1).values.sum().backward()
+    assert torch.isfinite(hard.grad).all()
+    assert (hard.grad[torch.isinf(hard)] == 0).all()
+    assert hard.grad.abs().sum() > 0
 
 
-def test_gradients_are_finite_on_hard_rows(fitted, rows):
-    z = rows[sane(rows.numpy())].clone().requires_grad_()
-    p = fitted.to_torch()(z)
-    p.max(dim=1).values.sum().backward()
-    assert torch.isfinite(z.grad).all()
-    assert (z.grad[torch.isinf(z)] == 0).all()
-    assert z.grad.abs().sum() > 0
-
-
-def test_state_dict_and_casts(fitted):
+def test_casts_and_autocast(fitted):
+    """A model cast as a whole keeps its calibrator exact."""
     module = fitted.to_torch()
     z = torch.from_numpy(fit_set()[0][:50]).float()
     p = module(z)
-    buffer = io.BytesIO()
-    torch.save(module.state_dict(), buffer)
-    buffer.seek(0)
-    other = fitted.to_torch()
-    for tensor in other.buffers():
-        tensor.zero_()
-    other.load_state_dict(torch.load(buffer, weights_only=True))
-    torch.testing.assert_close(other(z), p, rtol=0, atol=0)
-    # A model cast as a whole keeps its calibrator exact.
     model = torch.nn.Sequential(torch.nn.Linear(4, M), module).to(torch.bfloat16)
     assert model(torch.ones(2, 4, dtype=torch.bfloat16)).dtype == torch.bfloat16
-    assert module.step0_steps.dtype == torch.float32
+    assert {t.dtype for t in module.buffers() if t.is_floating_point()} <= {torch.float32, torch.float64}
     torch.testing.assert_close(module.double().cpu()(z), p, rtol=0, atol=0)
     assert not list(module.parameters())
-
-
-def test_under_autocast(fitted):
-    z = torch.from_numpy(fit_set()[0][:50]).float()
-    module = fitted.to_torch()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        p = module(z)
-    torch.testing.assert_close(p, module(z), rtol=0, atol=0)
+        torch.testing.assert_close(module(z), p, rtol=0, atol=0)
 
 
 def test_export(fitted, rows):
@@ -142,13 +122,38 @@ def test_export(fitted, rows):
     program = torch.export.export(module, (rows[:3],), dynamic_shapes=({0: batch},))
     # The module runs the same operations of torch where a gradient is asked for, and numpy's where none is.
     same = module(rows.clone().requires_grad_()).detach()
-    torch.testing.assert_close(program.module()(rows), same, rtol=0, atol=0)
     torch.testing.assert_close(same, module(rows), rtol=4e-6, atol=5e-7)
     assert program.module()(rows[:0]).shape == (0, M)
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
     buffer.seek(0)
     torch.testing.assert_close(torch.export.load(buffer).module()(rows), same, rtol=0, atol=0)
+
+
+def every_module():
+    z, y = fit_set()
+    yield from (fitted_kind(kind).to_torch() for kind in KINDS)
+    shift = mc.LabelShift(mc.MCCT(), prior=np.arange(1, M + 1) / (M * (M + 1) / 2))
+    yield from (cal.fit(z, y).to_torch() for cal in (mc.StructuredScaling(), mc.StructuredMCCT(), shift))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # that tracing is old
+def test_traced_by_jit_and_not_scripted(rows):
+    for module in every_module():
+        traced = torch.jit.trace(module, (rows[:3],))
+        ordinary = rows[sane(rows.numpy())]
+        torch.testing.assert_close(traced(ordinary), module(ordinary), rtol=0, atol=2e-6)
+        with pytest.raises(mc.InputError, match=r"torch.jit.script cannot compile.*torch.jit.trace"):
+            torch.jit.script(torch.nn.Sequential(torch.nn.Identity(), module))
+
+
+def test_every_kind_compiled_in_one_process(rows):
+    """Each module has code of its own, so that none uses up the recompilations of another."""
+    torch._dynamo.reset()
+    for module in every_module():
+        compiled = torch.compile(module, fullgraph=True, backend="eager")
+        for x in (rows[:5], rows[:6].double()):
+            torch.testing.assert_close(compiled(x), module(x), rtol=0, atol=2e-6)
 
 
 def test_compile_without_breaks_and_train(rows):
@@ -167,15 +172,41 @@ def test_compile_without_breaks_and_train(rows):
 def test_compiled_to_machine_code(rows):
     torch._dynamo.reset()
     module = fitted_kind("mcct").to_torch()
-    compiled = torch.compile(module, fullgraph=True)
     z = rows[sane(rows.numpy())].to(torch.bfloat16)
-    p = compiled(z)
+    p = torch.compile(module, fullgraph=True)(z)
     torch.testing.assert_close(p, module(z))
     assert_order_kept(numpy(z), numpy(p))
 
 
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "captured"])
+@pytest.mark.parametrize("kind", ["mcct", "conditional top 3"])
+def test_to_onnx_by_torch(kind, dynamo, rows):
+    """torch's own exporters: what the module gives, in order, for any number of rows."""
+    if dynamo:
+        pytest.importorskip("onnxscript")
+    module, file = fitted_kind(kind).to_torch(), io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is a newer exporter, and the tracer's own
+        if dynamo:
+            shapes = ({0: torch.export.Dim("n")},)
+            program = torch.onnx.export(
+                module, (rows[:3],), dynamo=True, dynamic_shapes=shapes, verbose=False
+            )
+            file.write(program.model_proto.SerializeToString())
+        else:
+            names = {"input_names": ["x"], "dynamic_axes": {"x": {0: "n"}}}
+            torch.onnx.export(module, (rows[:3],), file, dynamo=False, **names)
+    session = onnxruntime.InferenceSession(file.getvalue())
+    name = session.get_inputs()[0].name
+    p = session.run(None, {name: rows.numpy()})[0]
+    assert_order_kept(rows, p)
+    ordinary = sane(rows.numpy())
+    np.testing.assert_allclose(p[ordinary], module(rows)[ordinary], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(session.run(None, {name: rows[5:6].numpy()})[0], p[5:6], rtol=0, atol=1e-6)
+    assert session.run(None, {name: rows[:0].numpy()})[0].shape == (0, M)
+
+
 def test_probabilities_smaller_than_the_type_can_hold():
-    onnxruntime = pytest.importorskip("onnxruntime")
     p = np.array([[1.75e-32, 2.29e-49, 1.0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
     cal = mc.ConditionalMCCT(input="probabilities").fit(p, [1, 0, 2])
     x = np.array([[0, 1, 0], [0.25, 0.75, 0], [1e-7, 0, 1]], dtype=np.float16)
@@ -189,20 +220,8 @@ def test_probabilities_smaller_than_the_type_can_hold():
 def test_own_statistic():
     z, y = fit_set()
     cal = ConditionalMCCT(statistics=("margin", lambda u: u[:, -1]), shrinkage=0.1).fit(z, y)
-    got = cal.to_torch()(torch.from_numpy(z).float().reshape(3, -1, M)).reshape(-1, M)
-    np.testing.assert_allclose(got, cal.predict_proba(z), atol=2e-6)
-
-
-def test_logits_processor(fitted, rows):
-    process = LogitsProcessor(fitted)
-    z = rows[sane(rows.numpy())]
-    scores = process(torch.zeros(len(z), 1, dtype=torch.long), z)
-    assert (torch.isinf(scores) == torch.isinf(z)).all()
-    np.testing.assert_allclose(scores.exp(), fitted.to_torch()(z), atol=2e-6)
-    assert_order_kept(z, scores)
-    # Log-probabilities, as beam search gives them, and logits are the same to it.
-    torch.testing.assert_close(process(None, z.log_softmax(-1))[:40], scores[:40], rtol=1e-4, atol=1e-4)
-    assert process(None, z[0]).shape == (M,)
+    p = cal.to_torch()(torch.from_numpy(z).float().reshape(3, -1, M)).reshape(-1, M)
+    np.testing.assert_allclose(p, cal.predict_proba(z), atol=2e-6)
 
 
 def test_refusals():

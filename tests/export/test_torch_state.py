@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from exportable import KINDS, fit_set, fitted_kind, hostile_rows
+from exportable import KINDS, M, fit_set, fitted_kind, hostile_rows
 
 import monocal as mc
 
@@ -13,29 +13,52 @@ torch = pytest.importorskip("torch")
 from monocal.export import from_state_dict  # noqa: E402  needs torch
 
 
-def softmax(z):
-    p = np.exp(z - z.max(axis=1, keepdims=True))
-    return p / p.sum(axis=1, keepdims=True)
-
-
 @pytest.fixture(scope="module")
 def probabilities():
     z, y = fit_set()
-    p = softmax(np.nan_to_num(z, neginf=-30.0))
-    return p, y
+    p = np.exp(np.nan_to_num(z, neginf=-30.0) - z.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True), y
+
+
+def stored(state):
+    """The state, through a file."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_state_alone_makes_the_module(kind, dtype):
     module = fitted_kind(kind).to_torch(dtype=dtype)
-    file = io.BytesIO()
-    torch.save(module.state_dict(), file)
-    file.seek(0)
-    again = from_state_dict(torch.load(file, weights_only=True))
+    state = stored(module.state_dict())
+    again, other = from_state_dict(state), fitted_kind(kind).to_torch(dtype=dtype)
+    for tensor in other.buffers():
+        tensor.zero_()
+    other.load_state_dict(state)
     rows = torch.from_numpy(hostile_rows())
     assert torch.equal(again(rows), module(rows))
+    assert torch.equal(other(rows), module(rows))
     assert repr(again) == repr(module)
+
+
+@pytest.mark.parametrize("input", ["logits", "probabilities"])
+@pytest.mark.parametrize("kind", ["vector", "matrix", "structured", "shift"])
+def test_a_chain_from_its_state_alone(kind, input, probabilities):
+    p, y = probabilities
+    x = p if input == "probabilities" else np.log(np.maximum(p, 1e-30))
+    cal = {
+        "vector": mc.StructuredScaling(kind="vector", input=input),
+        "matrix": mc.StructuredScaling(kind="matrix", input=input),
+        "structured": mc.StructuredMCCT(input=input),
+        "shift": mc.LabelShift(mc.MCCT(), input=input, prior=np.arange(1, M + 1) / (M * (M + 1) / 2)),
+    }[kind].fit(x, y)
+    module = cal.to_torch()
+    state = stored(torch.nn.Sequential(torch.nn.Identity(), module).state_dict())
+    again, x = from_state_dict(state, prefix="1."), torch.from_numpy(x).float()
+    assert torch.equal(again(x), module(x))
+    assert torch.equal(again.transform(x), module.transform(x))
 
 
 def test_through_safetensors_and_inside_a_model(tmp_path, probabilities):
@@ -54,38 +77,24 @@ def test_through_safetensors_and_inside_a_model(tmp_path, probabilities):
         from_state_dict(state)
 
 
-def test_logits_and_probabilities_are_not_mixed(probabilities):
+def test_what_means_something_else_is_refused(probabilities):
     p, y = probabilities
-    of_probabilities = mc.TemperatureScaling(input="probabilities").fit(p, y).to_torch()
-    of_logits = mc.TemperatureScaling().fit(np.log(p), y).to_torch()
-    before = of_logits.step0_steps.clone()
-    for module, state in ((of_logits, of_probabilities), (of_probabilities, of_logits)):
-        with pytest.raises(mc.InputError, match=r"has input = .*from_state_dict\(state\)"):
-            module.load_state_dict(state.state_dict())
-    assert torch.equal(of_logits.step0_steps, before)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "what"),
-    [
-        (mc.MCCT(top_k=3), mc.MCCT(), "n_ranks"),
-        (
-            mc.ConditionalMCCT(statistics=("margin",)),
-            mc.ConditionalMCCT(statistics=("entropy",)),
-            "statistics",
-        ),
-        (mc.ConditionalMCCT(n_knots=2), mc.ConditionalMCCT(n_knots=3), "adjustment"),
-    ],
-    ids=["top_k", "statistics", "knots"],
-)
-def test_another_structure_is_refused(one, other, what):
-    data = fit_set()
-    one, other = one.fit(*data).to_torch(), other.fit(*data).to_torch()
-    with pytest.raises(mc.InputError, match=rf"has ({what}|n_jumps) = "):
-        one.load_state_dict(other.state_dict())
+    fits = {
+        "input": (mc.TemperatureScaling(), mc.TemperatureScaling(input="probabilities")),
+        "n_ranks|n_jumps": (mc.MCCT(top_k=3), mc.MCCT()),
+        "statistics|n_jumps": [mc.ConditionalMCCT(statistics=(q,)) for q in ("margin", "entropy")],
+        "adjustment|n_jumps": (mc.ConditionalMCCT(n_knots=2), mc.ConditionalMCCT(n_knots=3)),
+    }
+    for what, pair in fits.items():
+        one, other = (cal.fit(p if cal.input == "probabilities" else np.log(p), y).to_torch() for cal in pair)
+        before = one.step0_steps.clone()
+        for module, state in ((one, other), (other, one)):
+            with pytest.raises(mc.InputError, match=rf"has ({what}) = .*from_state_dict\(state\)"):
+                module.load_state_dict(state.state_dict())
+        assert torch.equal(one.step0_steps, before)
     fewer = mc.TemperatureScaling().fit(np.zeros((50, 4)), [0] * 50).to_torch()
     with pytest.raises(mc.InputError, match="n_classes = 4"):
-        mc.TemperatureScaling().fit(*data).to_torch().load_state_dict(fewer.state_dict())
+        fitted_kind("temperature").to_torch().load_state_dict(fewer.state_dict())
 
 
 def test_what_a_fit_learnt_travels_with_the_state(probabilities):
@@ -111,11 +120,7 @@ def test_states_that_cannot_be_read_are_refused():
     with pytest.raises(mc.InputError, match="written by an earlier version of monocal"):
         from_state_dict(earlier)
     assert torch.equal(module.step0_steps, before)
-
-
-def test_a_function_stays_with_the_module():
-    data = fit_set()
-    module = mc.ConditionalMCCT(statistics=lambda u: u[:, -1]).fit(*data).to_torch()
-    module.load_state_dict(module.state_dict())
+    own = mc.ConditionalMCCT(statistics=lambda u: u[:, -1]).fit(*fit_set()).to_torch()
+    own.load_state_dict(own.state_dict())
     with pytest.raises(mc.InputError, match="a Python function, which a state cannot hold"):
-        from_state_dict(module.state_dict())
+        from_state_dict(own.state_dict())

@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import LeaveOneOut, check_cv
 from sklearn.svm import LinearSVC
 from sklearn.utils import Bunch, get_tags, indexable
 from sklearn.utils.metadata_routing import (
@@ -41,20 +42,12 @@ from ..calibrators.mcct import MCCT
 from ..calibrators.multilabel import MultilabelMCCT
 from ..calibrators.score_rows import ScoreCalibrator
 from ..errors import InputError, require, warn
+from ..inputs.names import places_among
 from ..inputs.validation import check_weights
 from ..registry import find_method
 from ..selection import recommend
 from ..sklearn_private import routing_enabled, rows_of
-from .members import (
-    CalibratedModel,
-    Fold,
-    Trainer,
-    as_label_matrix,
-    check_folds,
-    encode,
-    mean_of_members,
-    warn_of_places,
-)
+from .members import CalibratedModel, Fold, Trainer, mean_of_members, pooled
 from .scores import power_of_two, response_method, warn_of_other_predictions
 
 
@@ -67,35 +60,30 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         With ``decision_function`` (preferred) or ``predict_proba``, whose logarithm is used. None: ``LinearSVC(random_state=0)``,
         as in scikit-learn's ``CalibratedClassifierCV``.
     method : str, Calibrator or None
-        A calibrator, or a name that the command line takes: "mcct", "mcct-inverse", "conditional-mcct", "temperature-scaling",
-        "structured-mcct" and all others; "conditional", "temperature" and "structured" for short. Those whose
-        ``preserves_order`` is true keep the order of the classes, as the first four do.
-        A calibrator with ``input="probabilities"`` is given ``predict_proba``. None: the method that is recommended for the
-        rows (`monocal.selection.recommend`), as in `monocal fit`: `BinaryMCCT` for two classes, which keeps the ranking of the
-        rows (AUC) with the threshold free; `ConditionalMCCT` for more, which keeps the order of the classes, and warns where
-        `StructuredMCCT` is needed; `MultilabelMCCT` for many labels. `MCCT` where all calibration rows are of one class, or
-        splits hold a row out several times, which it counts as one. It is fitted several times as fast: name it in searches.
+        A calibrator, or a name that the command line takes: "mcct", "conditional", "temperature", "structured" and all others.
+        Those whose ``preserves_order`` is true keep the order of the classes. A calibrator with ``input="probabilities"`` is
+        given ``predict_proba``. None: the method that is recommended for the rows (`monocal.selection.recommend`):
+        `BinaryMCCT` for two classes, which keeps the ranking of the rows (AUC) with the threshold free; `ConditionalMCCT` for
+        more, which keeps the order of the classes, and warns where `StructuredMCCT` is needed; `MultilabelMCCT` for many
+        labels. `MCCT` where all calibration rows are of one class, or splits hold a row out several times. It is fitted several
+        times as fast: name it in searches.
     cv : int, None, "prefit", splitter or iterable of (train, test)
         Folds to train without in turn; a number of them is dealt by ``StratifiedKFold``, None means 5. "prefit", or an estimator
         in a ``FrozenEstimator``: it is fitted already, on other data than `fit` is now given.
     ensemble : bool or "auto"
         Keep the model of every fold, with a calibrator fitted on that fold alone, and average their probabilities: better for
-        models that change much with their rows, such as trees, and as many times slower as there are folds. The order of the
-        classes is then that of the average: two classes that all members rank the same way keep that rank, others may change
-        places. "auto", the default of scikit-learn's ``CalibratedClassifierCV``: true unless the estimator is fitted already.
+        models that change much with their rows, such as trees, and as many times slower as there are folds. Two classes that
+        all members rank the same way keep that rank, others may change places. "auto", the default of scikit-learn's
+        ``CalibratedClassifierCV``: true unless the estimator is fitted already.
     n_jobs : int or None
         Folds at a time.
 
     Attributes
     ----------
     calibrated_classifiers_ : list of CalibratedModel
-        Fitted estimators with their calibrators, as ``estimator`` and ``calibrators`` (a list of one): one for each fold with
-        ``ensemble``, else a single one.
-    estimator_ : classifier
-        Fitted on all data, or as given; not with ``ensemble``.
-    calibrator_ : Calibrator
-        ``calibrator_.to_onnx()`` and the like export it; `to_onnx` exports it together with ``estimator_``. Not with
-        ``ensemble``.
+        Fitted estimators with their calibrators: one for each fold with ``ensemble``, else a single one.
+    estimator_, calibrator_
+        Of the single one; not with ``ensemble``. `to_onnx` exports both together.
     classes_ : ndarray of shape (m,)
         The classes; with many labels the numbers of the columns.
     encoded_ : bool
@@ -106,27 +94,22 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     Notes
     -----
-    Without ``ensemble`` a class may be rarer than there are folds, with scikit-learn's warning: a model that has not seen it
-    holds it for not available (or, asked for probabilities, for the least probable), and the rows of a class with a single
-    member calibrate nothing. With ``ensemble`` this is an error, as in scikit-learn, except for splits given one by one; a
-    member gives nothing to a class it has not seen. After "prefit" a class may be absent from ``y`` altogether.
+    A row that several folds hold out counts as one. Without ``ensemble`` a class may be rarer than there are folds, with
+    scikit-learn's warning: a model that has not seen it holds it for not available (or, asked for probabilities, for the least
+    probable). With ``ensemble`` this is an error, as in scikit-learn, except for splits given one by one. After "prefit" a class
+    may be absent from ``y``.
 
     Probabilities below 2.2e-16, the resolution of double precision, count as 2.2e-16; zeros count as half the smallest
-    positive one of the calibration rows.
-
-    A binary ``decision_function`` d becomes the logits (0, d): for logistic regression these are its logits. SVC and NuSVC with
+    positive one of the calibration rows. A binary ``decision_function`` d becomes the logits (0, d). SVC and NuSVC with
     ``decision_function_shape="ovo"`` are asked for the scores of classes that "ovr" gives. Decision values of which the largest
     and the smallest of a row usually differ by more than 1,024, or by less than 1/1,024, are multiplied by a power of two,
     ``calibrated_classifiers_[0].scale``, before they reach ``calibrator_``.
 
-    The order that is kept is that of the scores. Where ``predict`` of the estimator names another class than the largest score
-    (SVC with a tie of votes, a threshold of its own), a warning says in how many rows.
+    The order that is kept is that of the scores. Where ``predict`` of the estimator names another class than the largest score,
+    a warning says in how many rows.
 
-    A matrix of labels (n, L), 0 and 1, is calibrated label by label: for ``MultiOutputClassifier``, ``OneVsRestClassifier``,
-    ``ClassifierChain``, forests and other estimators of many labels. `predict_proba` then gives P(label) as (n, L), also where
-    the estimator gives a list.
-
-    Results are tensors where the estimator answers with tensors, else numpy arrays.
+    A matrix of labels (n, L), 0 and 1, is calibrated label by label. `predict_proba` then gives P(label) as (n, L), also where
+    the estimator gives a list. Results are tensors where the estimator answers with tensors, else numpy arrays.
 
     Examples
     --------
@@ -182,13 +165,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         X, y = indexable(X, y)
         # An estimator that works on tensors takes its labels as tensors, too.
         tensors = is_torch(X) and (is_torch(y) or bool(get_config()["array_api_dispatch"]))
-        matrix = as_label_matrix(y)
-        if matrix is None:
-            y = to_numpy(y) if is_torch(y) else y
-            check_classification_targets(y)
-            y = column_or_1d(y, warn=True)
-        else:
-            y = matrix
+        y = _labels(y)
         if not len(y):
             raise InputError("X has 0 sample(s) while a minimum of 1 is required.")
         weight = check_weights(sample_weight, y.reshape(len(y), -1))
@@ -196,31 +173,28 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             check_consistent_length(X, context)
         estimator = self._estimator()
         prefit, ensemble = self._plan(estimator, fit_params)
-        if matrix is not None:
-            if not (prefit or np.isin(y, (0, 1)).all()):
-                raise InputError(
-                    "y: an estimator is trained on labels 0 and 1. Labels that are not known (-1, NaN) can be given with an "
-                    "estimator that is fitted already (cv='prefit')."
-                )
-            classes, labels = np.arange(y.shape[1]), y
-        elif prefit:
-            classes = to_numpy(estimator.classes_)
-            labels = encode(y, classes)
-        else:
-            classes, labels = np.unique(y, return_inverse=True)
-        response = response_method(estimator, self._calibrator(len(classes), matrix is not None))
+        classes, places = _classes(y, estimator if prefit else None)
+        response = response_method(estimator, self._calibrator(len(classes), y.ndim == 2))
         routed = self._routed(estimator, sample_weight, fit_params)
-        trainer = Trainer(estimator, X, y, labels, len(classes), response, routed.estimator.fit, tensors)
-        if not prefit:
-            folds = self._trained(trainer, self._splits(X, y, ensemble, routed), ensemble)
-        else:
-            folds = [trainer.scored(estimator)]
-            if ensemble:
-                folds = [folds[0].part(test) for _, test in self._splits(X, y, ensemble, routed)]
-        warn_of_other_predictions(estimator, response, [fold.other_predictions for fold in folds])
-        members = [self._member(fold, classes, labels, response, weight, context) for fold in folds]
-        _warn_of_unseen(members, classes)
-        self.classes_ = members[0].classes
+        trainer = Trainer(estimator, X, y, places, len(classes), response, routed.estimator.fit, tensors)
+        splits = []
+        if ensemble or not prefit:
+            cv = check_cv(self.cv, y, classifier=True)
+            if ensemble and y.ndim == 1:
+                _check_folds(cv, y)
+            splits = list(cv.split(X, y, **routed.splitter.split))
+        folds = _scored(trainer, splits, ensemble) if prefit else self._trained(trainer, splits, ensemble)
+        if y.ndim == 1:
+            for model, m in {id(fold.model): (fold.model, len(fold.seen)) for fold in folds}.values():
+                warn_of_other_predictions(model, X, response, m)
+        members = [self._member(fold, classes, places, response, weight, context) for fold in folds]
+        never = np.setdiff1d(np.arange(len(classes)), np.concatenate([member.seen for member in members]))
+        if len(never):
+            warn(
+                f"No member of the ensemble has seen the class {classes.tolist()[never[0]]!r}, so that all give it probability "
+                "0. Use more folds, or ensemble=False."
+            )
+        self.classes_ = classes
         self.calibrated_classifiers_ = members
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
@@ -398,15 +372,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 )
         return Bunch(estimator=Bunch(fit=keywords), splitter=Bunch(split={}))
 
-    def _splits(self, X: Any, y: np.ndarray, ensemble: bool, routed: Bunch) -> list[Any]:
-        cv = check_cv(self.cv, y, classifier=True)
-        if ensemble and y.ndim == 1:
-            check_folds(cv, np.unique(y, return_counts=True)[1])
-        return list(cv.split(X, y, **routed.splitter.split))
-
     def _trained(self, trainer: Trainer, splits: list[Any], ensemble: bool) -> list[Fold]:
         """What models say of rows that they have not been trained on: by fold with ``ensemble``, else all together."""
-        results = Parallel(n_jobs=self.n_jobs)(delayed(trainer)(*split) for split in splits)
+        results = Parallel(n_jobs=self.n_jobs)(delayed(trainer.fold)(*split) for split in splits)
         folds = [fold for fold in results if fold is not None]
         if not folds:
             raise InputError(
@@ -414,13 +382,19 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "classes), so there is nothing to calibrate on. Give at least two rows a class, or fit the estimator on other "
                 "data and use cv='prefit'."
             )
-        if ensemble:
-            warn_of_places(trainer.estimator, False, folds)
-            return folds
-        model, encoded = trainer.fit()
-        warn_of_places(trainer.estimator, encoded, folds)
-        unseen = 0.0 if trainer.response == "predict_proba" else -np.inf
-        return [Fold.pooled(folds, model, encoded, trainer.n_classes, unseen)]
+        model, encoded = (None, False) if ensemble else trainer.fit()
+        name = type(trainer.estimator).__name__
+        if encoded or all(fold.encoded for fold in folds):
+            warn(
+                f"{name} refuses these labels, so it was fitted on their places 0, 1, ... in classes_. predict of the "
+                "calibrated classifier gives the labels; that of the estimator inside gives places."
+            )
+        elif any(fold.encoded for fold in folds):
+            warn(
+                f"{name} takes no labels but 0, 1, ... with none left out, and a class is absent from the training rows of a "
+                "fold: there it was fitted on the places of those that occur. Give every class at least two rows."
+            )
+        return folds if ensemble else [pooled(folds, trainer, model, encoded)]
 
     def _member(
         self,
@@ -472,11 +446,62 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return self.calibrated_classifiers_[0]
 
 
-def _warn_of_unseen(members: list[CalibratedModel], classes: np.ndarray) -> None:
-    seen = np.unique(np.concatenate([member.seen for member in members]))
-    if len(seen) < len(classes):
-        never = classes.tolist()[np.setdiff1d(np.arange(len(classes)), seen)[0]]
-        warn(
-            f"No member of the ensemble has seen the class {never!r}, so that all give it probability 0. Use more folds, or "
-            "ensemble=False."
+def _labels(y: Any) -> np.ndarray:
+    """Labels (n,); or (n, L) of 0 and 1 (-1 or NaN: not known), where there are several columns."""
+    y = y.toarray() if issparse(y) else to_numpy(y) if is_torch(y) else y
+    if np.ndim(y) != 2 or np.shape(y)[1] < 2:
+        check_classification_targets(y)
+        return column_or_1d(y, warn=True)
+    labels = np.asarray(y)
+    if not np.isin(labels[labels == labels], (-1, 0, 1)).all():
+        raise InputError(
+            f"y has {labels.shape[1]} columns, so each row may have many labels: expected 0 or 1 in every column. For several "
+            "classes in each column fit one CalibratedClassifier for each."
         )
+    return labels
+
+
+def _classes(y: np.ndarray, fitted: Any) -> tuple[np.ndarray, np.ndarray]:
+    """All classes, and the place of each label among them; of many labels the numbers of the columns, and ``y`` itself."""
+    if y.ndim == 2:
+        if fitted is None and not np.isin(y, (0, 1)).all():
+            raise InputError(
+                "y: an estimator is trained on labels 0 and 1. Labels that are not known (-1, NaN) can be given with an "
+                "estimator that is fitted already (cv='prefit')."
+            )
+        return np.arange(y.shape[1]), y
+    if fitted is None:
+        return np.unique(y, return_inverse=True)
+    classes = to_numpy(fitted.classes_)  # which need not be sorted
+    places = places_among(y, classes)
+    if (places < 0).any():
+        row = int(np.argmax(places < 0))
+        raise InputError(
+            f"y: the label {y.tolist()[row]!r} of row {row} is not among the {len(classes)} classes the estimator was fitted on "
+            f"(the first is {classes.tolist()[0]!r}). Remove such rows, or fit the estimator on all classes, called the same."
+        )
+    return classes, places
+
+
+def _check_folds(cv: Any, y: np.ndarray) -> None:
+    """Refuse folds that lack a class, as scikit-learn does: each member of an ensemble is calibrated on one of them."""
+    folds = getattr(cv, "n_splits", None)
+    if folds is not None and np.unique(y, return_counts=True)[1].min() < folds:
+        raise InputError(
+            f"Requesting {folds}-fold cross-validation but provided less than {folds} examples for at least one class. Use "
+            "fewer folds, or ensemble=False, which calibrates on all folds together."
+        )
+    if isinstance(cv, LeaveOneOut):
+        raise InputError(
+            "LeaveOneOut cross-validation does not allow an ensemble: each member would be calibrated on a single row. Use "
+            "ensemble=False, which calibrates on all of them together."
+        )
+
+
+def _scored(trainer: Trainer, splits: list[Any], ensemble: bool) -> list[Fold]:
+    """Rows as folds of an estimator that was fitted on others: one of all of them, or with ``ensemble`` those of the splits."""
+    seen, parts = np.arange(trainer.n_classes), [np.arange(len(trainer.y))]
+    if ensemble:
+        parts = [np.arange(len(trainer.y))[test] for _, test in splits]
+    scores = trainer.scores(trainer.estimator, np.arange(len(trainer.y)), len(seen))
+    return [Fold(rows, seen, scores[rows], trainer.estimator) for rows in parts]

@@ -17,21 +17,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import clone
-from sklearn.model_selection import LeaveOneOut
 
-from ..arrays import array_namespace, device_of, is_torch, keep_argmax, to_numpy
+from ..arrays import array_namespace, device_of, keep_argmax, to_numpy
 from ..calibrators import Calibrator
 from ..calibrators.multilabel import MultilabelMCCT
-from ..errors import InputError, warn
-from ..inputs.names import places_among
 from ..sklearn_private import params_of_rows, rows_of
-from .scores import label_scores, other_predictions, scores_of
+from .scores import label_scores, scores_of
 
 
 @dataclass(frozen=True)
@@ -103,8 +99,6 @@ def mean_of_members(members: Sequence[CalibratedModel], X: Any, context: Any) ->
     first = members[0].predict_proba(X, context)
     if len(members) == 1:
         return first
-    if members[0].has_many_labels:
-        return np.mean([first, *(member.predict_proba(X, context) for member in members[1:])], axis=0)
     xp = array_namespace(first)
     named = xp.argmax(first, axis=1)
     agreed, total = named == named, first
@@ -113,57 +107,9 @@ def mean_of_members(members: Sequence[CalibratedModel], X: Any, context: Any) ->
         total = total + p
         agreed &= xp.argmax(p, axis=1) == named
     mean = total / len(members)
-    mean[agreed] = keep_argmax(mean[agreed], first[agreed])
+    if not members[0].has_many_labels:
+        mean[agreed] = keep_argmax(mean[agreed], first[agreed])
     return mean
-
-
-# Labels.
-
-
-def as_label_matrix(y: Any) -> np.ndarray | None:
-    """Labels (n, L) of 0 and 1 (-1 or NaN: not known); None where there is one column, so one class for each row."""
-    if issparse(y):
-        return np.asarray(y.toarray())
-    if np.ndim(y) != 2 or np.shape(y)[1] < 2:
-        return None
-    labels = to_numpy(y) if is_torch(y) else np.asarray(y)
-    if not np.isin(labels[labels == labels], (-1, 0, 1)).all():
-        raise InputError(
-            f"y has {labels.shape[1]} columns, so each row may have many labels: expected 0 or 1 in every column. For several "
-            "classes in each column fit one CalibratedClassifier for each."
-        )
-    return labels
-
-
-def encode(y: np.ndarray, classes: Any) -> np.ndarray:
-    """Position of each label among the classes, which need not be sorted."""
-    classes, labels = np.asarray(classes), places_among(y, classes)
-    unknown = np.flatnonzero(labels < 0)
-    if len(unknown):
-        row = int(unknown[0])
-        raise InputError(
-            f"y: the label {y.tolist()[row]!r} of row {row} is not among the {len(classes)} classes the estimator was fitted on "
-            f"(the first is {classes.tolist()[0]!r}). Remove such rows, or fit the estimator on all classes, called the same."
-        )
-    return labels
-
-
-# Folds.
-
-
-def check_folds(cv: Any, counts: np.ndarray) -> None:
-    """Refuse folds that lack a class, as scikit-learn does: each member of an ensemble is calibrated on one of them."""
-    folds = getattr(cv, "n_splits", None)
-    if folds is not None and counts.min() < folds:
-        raise InputError(
-            f"Requesting {folds}-fold cross-validation but provided less than {folds} examples for at least one class. Use "
-            "fewer folds, or ensemble=False, which calibrates on all folds together."
-        )
-    if isinstance(cv, LeaveOneOut):
-        raise InputError(
-            "LeaveOneOut cross-validation does not allow an ensemble: each member would be calibrated on a single row. Use "
-            "ensemble=False, which calibrates on all of them together."
-        )
 
 
 @dataclass(frozen=True)
@@ -174,25 +120,7 @@ class Fold:
     seen: np.ndarray
     scores: np.ndarray
     model: Any
-    encoded: bool
-    other_predictions: tuple[int, int]
-
-    def part(self, rows: np.ndarray) -> Fold:
-        """The same for some of the rows."""
-        return replace(self, rows=self.rows[rows], scores=self.scores[rows])
-
-    @classmethod
-    def pooled(cls, folds: list[Fold], model: Any, encoded: bool, n_classes: int, unseen: float) -> Fold:
-        """The rows of all folds for one model of all classes, ``unseen`` for those that the model of a fold does not know."""
-        other, compared = (
-            sum(numbers) for numbers in zip(*(f.other_predictions for f in folds), strict=True)
-        )
-        scores = []
-        for fold in folds:
-            scores.append(np.full((len(fold.rows), n_classes), unseen, dtype=fold.scores.dtype))
-            scores[-1][:, fold.seen] = fold.scores
-        rows = np.concatenate([fold.rows for fold in folds])
-        return cls(rows, np.arange(n_classes), np.concatenate(scores), model, encoded, (other, compared))
+    encoded: bool = False
 
 
 @dataclass(frozen=True)
@@ -224,7 +152,7 @@ class Trainer:
     fit_params: dict[str, Any]
     tensors: bool
 
-    def __call__(self, train: np.ndarray, test: np.ndarray) -> Fold | None:
+    def fold(self, train: np.ndarray, test: np.ndarray) -> Fold | None:
         """The scores of a fold by a model that has not seen it; None where they say nothing."""
         many = self.labels.ndim == 2
         seen = np.arange(self.n_classes) if many else np.unique(self.labels[train])
@@ -234,20 +162,11 @@ class Trainer:
         if not many:
             test = test[np.isin(self.labels[test], seen)]
         model, encoded = self.fit(train)
-        return self.scored(model, test, seen, encoded) if len(test) else None
+        return Fold(test, seen, self.scores(model, test, len(seen)), model, encoded) if len(test) else None
 
-    def scored(
-        self, model: Any, rows: np.ndarray | None = None, seen: Any = None, encoded: bool = False
-    ) -> Fold:
-        """Rows, or all, as a fold of a model that was trained on others."""
-        X = self.X if rows is None else rows_of(self.X, rows)
-        seen = np.arange(self.n_classes) if seen is None else seen
-        if self.labels.ndim == 2:
-            scores, compared = label_scores(model, X, self.response, len(seen)), (0, 0)
-        else:
-            scores = to_numpy(scores_of(model, X, self.response, len(seen)))
-            compared = other_predictions(model, X, scores)
-        return Fold(np.arange(len(scores)) if rows is None else rows, seen, scores, model, encoded, compared)
+    def scores(self, model: Any, rows: np.ndarray, n_columns: int) -> np.ndarray:
+        of = label_scores if self.labels.ndim == 2 else scores_of
+        return to_numpy(of(model, rows_of(self.X, rows), self.response, n_columns))
 
     def fit(self, rows: np.ndarray | None = None) -> tuple[Any, bool]:
         """A copy of the estimator fitted on some rows, or all, and whether it had to be given places 0..k-1 for labels."""
@@ -272,16 +191,12 @@ class Trainer:
                 raise refusal from None
 
 
-def warn_of_places(estimator: Any, encoded: bool, folds: list[Fold]) -> None:
-    """Say where the estimator refused the labels as they are: in its last fit (``encoded``), or in folds."""
-    name = type(estimator).__name__
-    if encoded or all(fold.encoded for fold in folds):
-        warn(
-            f"{name} refuses these labels, so it was fitted on their places 0, 1, ... in classes_. predict of the calibrated "
-            "classifier gives the labels; that of the estimator inside gives places."
-        )
-    elif any(fold.encoded for fold in folds):
-        warn(
-            f"{name} takes no labels but 0, 1, ... with none left out, and a class is absent from the training rows of a fold: "
-            "there it was fitted on the places of those that occur. Give every class at least two rows."
-        )
+def pooled(folds: list[Fold], trainer: Trainer, model: Any, encoded: bool) -> Fold:
+    """The rows of all folds for one model of all classes; those that the model of a fold does not know come below all others."""
+    unseen = 0.0 if trainer.response == "predict_proba" else -np.inf
+    scores = []
+    for fold in folds:
+        scores.append(np.full((len(fold.rows), trainer.n_classes), unseen, dtype=fold.scores.dtype))
+        scores[-1][:, fold.seen] = fold.scores
+    rows = np.concatenate([fold.rows for fold in folds])
+    return Fold(rows, np.arange(trainer.n_classes), np.concatenate(scores), model, encoded)

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
-from ..arrays import Array, array_namespace, is_torch, to_numpy
+from ..arrays import array_namespace, is_torch, to_numpy
 from ..calibrators import Calibrator
 from ..errors import InputError, warn
 from ..inputs.names import places_among
@@ -32,9 +32,9 @@ _COMPARED = 1000
 
 def response_method(estimator: Any, calibrator: Calibrator) -> str:
     """The method of the estimator whose result the calibrator is given."""
-    names = ["predict_proba"]
-    if calibrator.input != "probabilities":
-        names.insert(0, "decision_function")
+    names = (
+        ["predict_proba"] if calibrator.input == "probabilities" else ["decision_function", "predict_proba"]
+    )
     for name in names:
         if hasattr(estimator, name):
             return name
@@ -86,11 +86,7 @@ def scores_of(model: Any, X: Any, response: str, n_classes: int) -> Any:
     if n_classes > 2 and response == "decision_function" and scores_pairs(model) and scores.shape[1] == pairs:
         values = to_numpy(scores)
         scores = scores_from_pairs(values < 0, -values, n_classes)
-    if scores.ndim != 2 or scores.shape[1] != n_classes:
-        raise InputError(
-            f"estimator: {response} gives shape {tuple(scores.shape)} for {n_classes} classes, expected one column per class. "
-            "Scores of pairs of classes cannot be calibrated: give an estimator that scores classes."
-        )
+    _check_shape(scores, response, n_classes)
     return scores if response == "decision_function" else resolvable(scores)
 
 
@@ -102,11 +98,16 @@ def label_scores(model: Any, X: Any, response: str, n_labels: int) -> np.ndarray
         columns = zip(scores, model.classes_, strict=True)
         scores = np.stack([p[:, np.asarray(own) == 1].sum(axis=1) for p, own in columns], axis=1)
     scores = np.asarray(scores, dtype=np.float64)
-    if scores.ndim != 2 or scores.shape[1] != n_labels:
-        raise InputError(
-            f"estimator: {response} gives shape {scores.shape} for {n_labels} labels, expected one column per label."
-        )
+    _check_shape(scores, response, n_labels)
     return scores
+
+
+def _check_shape(scores: Any, response: str, n_columns: int) -> None:
+    if scores.ndim != 2 or scores.shape[1] != n_columns:
+        raise InputError(
+            f"estimator: {response} gives shape {tuple(scores.shape)} for {n_columns} classes, expected one column per class. "
+            "Scores of pairs of classes cannot be calibrated: give an estimator that scores classes."
+        )
 
 
 def power_of_two(scores: np.ndarray) -> float:
@@ -127,34 +128,28 @@ def power_of_two(scores: np.ndarray) -> float:
     return float(2.0 ** np.clip(_TARGET_EXPONENT - exponent, -limit, limit))
 
 
-def other_predictions(model: Any, X: Any, scores: Array) -> tuple[int, int]:
-    """In how many rows ``predict`` names a class that has not the largest score, and how many rows were compared."""
+def warn_of_other_predictions(model: Any, X: Any, response: str, n_classes: int) -> None:
+    """Say where the order of the scores, which is kept, is not what ``predict`` of a fitted model goes by."""
     if not hasattr(model, "predict") or not hasattr(model, "classes_"):
-        return 0, 0
-    rows = np.unique(np.linspace(0, len(scores) - 1, _COMPARED).astype(np.intp))
-    values = to_numpy(scores)[rows]
-    predicted = to_numpy(model.predict(rows_of(X, rows)))
-    chosen = values[np.arange(len(values)), places_among(predicted, to_numpy(model.classes_))]
+        return
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    some = rows_of(X, np.unique(np.linspace(0, n - 1, _COMPARED).astype(np.intp)))
+    values = to_numpy(scores_of(model, some, response, n_classes))
+    predicted = places_among(to_numpy(model.predict(some)), to_numpy(model.classes_))
     rounding = 8 * np.finfo(values.dtype).eps * np.abs(values).max(axis=1)
-    return int((chosen < values.max(axis=1) - rounding).sum()), len(values)
-
-
-def warn_of_other_predictions(estimator: Any, response: str, counts: list[tuple[int, int]]) -> None:
-    """Say where the order of the scores, which is kept, is not what ``predict`` of the estimator goes by."""
-    other, compared = (sum(numbers) for numbers in zip(*counts, strict=True))
+    other = (values[np.arange(len(values)), predicted] < values.max(axis=1) - rounding).sum()
     if not other:
         return
-    name = type(estimator).__name__
-    where = f"{name}.predict names another class than the largest of {response} in {other} of {compared} rows"
-    nested = estimator.get_params() if hasattr(estimator, "get_params") else {}
-    pairs = [
-        key for key, value in nested.items() if key.endswith("__decision_function_shape") and value == "ovo"
-    ]
-    if pairs and not scores_pairs(estimator):
+    name = type(model).__name__
+    where = (
+        f"{name}.predict names another class than the largest of {response} in {other} of {len(values)} rows"
+    )
+    nested = model.get_params() if hasattr(model, "get_params") else {}
+    pairs = [k for k, value in nested.items() if k.endswith("__decision_function_shape") and value == "ovo"]
+    if pairs and not scores_pairs(model):
         raise InputError(
             f"estimator: {where}, and {pairs[0]}='ovo' gives scores of pairs of classes, which cannot be calibrated. Set it to "
             "'ovr'."
         )
-    breaks_ties = hasattr(scoring_estimator(estimator), "break_ties")
-    ties = " break_ties=True makes both the same." if breaks_ties else ""
+    ties = " break_ties=True makes both the same." if hasattr(scoring_estimator(model), "break_ties") else ""
     warn(f"{where}. The calibrated classifier keeps the order of {response}, and predicts its largest.{ties}")

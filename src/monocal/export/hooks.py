@@ -1,8 +1,9 @@
-"""Calibrated next-token scores for language models: a callable ``(input_ids, scores) -> scores``.
+"""Calibrated scores where a model gives logits: a hook behind any torch module, and a logits processor of language models.
 
-    scores_out = log p,    p = calibrated probabilities of the logits (or log-probabilities) ``scores``
+    attach(model, cal)         model(x) gives calibrated logits
+    LogitsProcessor(cal)       (input_ids, scores) -> log p,   p = calibrated probabilities of ``scores``
 
-This is the interface of the logits processors of the transformers package, which need not be installed. The scores given
+The latter is the interface of the logits processors of the transformers package, which need not be installed. The scores given
 back are log-probabilities, so greedy and beam search, sampling and scoring can all go on from them. Tokens masked with
 ``-inf`` by an earlier processor stay masked.
 
@@ -20,10 +21,25 @@ from typing import Any
 import torch
 
 from ..errors import InputError, warn
-from .torch import module_for_logits
+from .torch import to_torch
 
 # Calls before a graph is made, kinds of calls that are counted, and scores beyond which a launch does not matter.
 _CALLS, _SHAPES, _LARGEST = 3, 16, 2**25
+
+
+def _module_for_logits(calibrator: Any) -> Any:
+    """The module of a calibrator, or the one given, for a place where there are logits and nothing else."""
+    module = calibrator if isinstance(calibrator, torch.nn.Module) else to_torch(calibrator)
+    if module.smallest_probability is not None:
+        raise InputError(
+            "The calibrator was fitted on probabilities, but models give logits. Fit it with input='logits'."
+        )
+    if module.n_context:
+        raise InputError(
+            "The calibrator was fitted with context, which a model does not give. Fit it without, or call to_torch() and give "
+            "its module both."
+        )
+    return module
 
 
 class LogitsProcessor:
@@ -54,7 +70,7 @@ class LogitsProcessor:
     """
 
     def __init__(self, calibrator: Any, *, pad: bool = False, normalize: bool = True):
-        self.module = module_for_logits(calibrator)
+        self.module = _module_for_logits(calibrator)
         self._fitted = self.module  # ``module`` may come to be one for more columns
         self.pad, self.normalize = pad, normalize
         # What stands for a kind of call: how often it has come, then its graph.
@@ -69,35 +85,22 @@ class LogitsProcessor:
         if scores.shape[-1] != self.module.n_classes:
             self.module = self._for_columns(scores.shape[-1])
             self._graphs.clear()
-        # Nearly always there is a graph, and the host is what a model waits for: look for it before anything else.
-        key = self._key(scores) if self._graphs else None
-        graph = self._graphs.get(key, 0)
-        if isinstance(graph, _Graph) and not torch.cuda.is_current_stream_capturing():
-            return graph(scores)
         if next(self.module.buffers()).device != scores.device:
             self.module.to(scores.device)
             self._graphs.clear()
         function = self.module.log_probabilities if self.normalize else self.module.transform
-        if not self._in_graph(scores):
-            result: torch.Tensor = function(scores)
-            return result
-        key = self._key(scores)
-        calls = self._graphs.get(key, 0)
-        assert isinstance(calls, int)
-        if len(self._graphs) < _SHAPES or calls:
-            self._graphs[key] = calls + 1
-        if calls < _CALLS:
+        if not scores.is_cuda or torch.cuda.is_current_stream_capturing():
             return function(scores)
-        made = self._graphs[key] = _Graph(function, scores)
-        return made(scores)
-
-    def _key(self, scores: torch.Tensor) -> tuple[Any, ...] | None:
-        """What calls must have in common to share a graph; None where there is none."""
-        if not scores.is_cuda:
-            return None
         stream = torch.cuda.current_stream(scores.device).cuda_stream
         numbers = next(self.module.buffers()).data_ptr()
-        return scores.shape, scores.dtype, scores.device, stream, numbers
+        key = scores.shape, scores.dtype, scores.device, stream, numbers
+        graph = self._graphs.get(key, 0)
+        if isinstance(graph, int) and scores.numel() <= _LARGEST and self.module.has_kernels(scores):
+            if graph >= _CALLS:
+                graph = self._graphs[key] = _Graph(function, scores)
+            elif graph or len(self._graphs) < _SHAPES:
+                self._graphs[key] = graph + 1
+        return graph(scores) if isinstance(graph, _Graph) else function(scores)
 
     def _for_columns(self, m: int) -> torch.nn.Module:
         """The module for rows of ``m`` columns, more than it was fitted with: its ranks are counted from the top, as before."""
@@ -117,12 +120,8 @@ class LogitsProcessor:
         for name, scales in module.named_buffers():
             if name.endswith("class_scales"):
                 setattr(module, name, torch.cat([scales, scales.new_ones(m - len(scales))]))
+        module.refresh()
         return module
-
-    def _in_graph(self, scores: torch.Tensor) -> bool:
-        """Whether calls like this one are worth a graph of their own."""
-        kernels = self.module.has_kernels(scores)
-        return kernels and scores.numel() <= _LARGEST and not torch.cuda.is_current_stream_capturing()
 
 
 class _Graph:
@@ -145,7 +144,7 @@ class _Graph:
 
 
 class _Calibrate:
-    """The hook."""
+    """The hook behind a model."""
 
     def __init__(self, module: torch.nn.Module):
         self.module = module
@@ -157,8 +156,7 @@ class _Calibrate:
                 f"attach: the model returned {type(outputs).__name__}, expected a tensor of logits or an object with logits. "
                 "Call it with return_dict=True."
             )
-        buffer = next(self.module.buffers())
-        if buffer.device != logits.device:
+        if next(self.module.buffers()).device != logits.device:
             self.module.to(logits.device)
         calibrated = self.module.transform(logits)
         if isinstance(outputs, torch.Tensor):
@@ -167,45 +165,20 @@ class _Calibrate:
         return outputs
 
 
+def _is_calibrated(model: torch.nn.Module) -> bool:
+    return any(isinstance(hook, _Calibrate) for hook in model._forward_hooks.values())
+
+
 def _warn_of_saving(model: torch.nn.Module, prefix: str, keep_vars: bool) -> None:
     """Before weights are collected, as ``save_pretrained`` and ``torch.save(model.state_dict())`` do."""
-    warn(
-        "The weights of a model do not hold the calibrator that attach() has put behind it: save that with "
-        "calibrator.save(path), and attach(model, monocal.load(path)) after loading the weights."
-    )
+    if _is_calibrated(model):
+        warn(
+            "The weights of a model do not hold the calibrator that attach() has put behind it: save that with "
+            "calibrator.save(path), and attach(model, monocal.load(path)) after loading the weights."
+        )
 
 
-class AttachedCalibrator:
-    """What `attach` returns.
-
-    Examples
-    --------
-    >>> import torch
-    >>> import monocal as mc
-    >>> from monocal.export import attach
-    >>> data = mc.data.synthetic(500, 5)
-    >>> cal = mc.MCCT().fit(data.values, data.labels)
-    >>> with attach(torch.nn.Identity(), cal) as attached:
-    ...     type(attached).__name__
-    'AttachedCalibrator'
-    """
-
-    def __init__(self, *handles: Any):
-        self._handles = handles
-
-    def remove(self) -> None:
-        """Take the calibrator off again."""
-        for handle in self._handles:
-            handle.remove()
-
-    def __enter__(self) -> AttachedCalibrator:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
-
-
-def attach(model: torch.nn.Module, calibrator: Any) -> AttachedCalibrator:
+def attach(model: torch.nn.Module, calibrator: Any) -> Any:
     """Let a classifier of torch give calibrated logits.
 
     Parameters
@@ -217,8 +190,8 @@ def attach(model: torch.nn.Module, calibrator: Any) -> AttachedCalibrator:
 
     Returns
     -------
-    AttachedCalibrator
-        Its ``remove()`` takes the calibrator off again.
+    torch.utils.hooks.RemovableHandle
+        Its ``remove()`` takes the calibrator off again; it is a context manager, too.
 
     Examples
     --------
@@ -233,9 +206,9 @@ def attach(model: torch.nn.Module, calibrator: Any) -> AttachedCalibrator:
     >>> bool(torch.allclose(network(x).softmax(-1), torch.tensor(cal.predict_proba(x.numpy()))))
     True
     """
-    module = module_for_logits(calibrator)
-    if any(isinstance(hook, _Calibrate) for hook in model._forward_hooks.values()):
+    module = _module_for_logits(calibrator)
+    if _is_calibrated(model):
         raise InputError("attach: the model has a calibrator already. Call remove() of its handle first.")
-    return AttachedCalibrator(
-        model.register_forward_hook(_Calibrate(module)), model.register_state_dict_pre_hook(_warn_of_saving)
-    )
+    if _warn_of_saving not in model._state_dict_pre_hooks.values():
+        model.register_state_dict_pre_hook(_warn_of_saving)
+    return model.register_forward_hook(_Calibrate(module))

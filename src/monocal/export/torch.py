@@ -74,21 +74,6 @@ def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Calibrat
     return CalibratorModule(map_of(calibrator), dtype)
 
 
-def module_for_logits(calibrator: Any) -> Any:
-    """The module of a calibrator, or the one given, for a place where there are logits and nothing else."""
-    module = calibrator if isinstance(calibrator, torch.nn.Module) else to_torch(calibrator)
-    if module.smallest_probability is not None:
-        raise InputError(
-            "The calibrator was fitted on probabilities, but models give logits. Fit it with input='logits'."
-        )
-    if module.n_context:
-        raise InputError(
-            "The calibrator was fitted with context, which a model does not give. Fit it without, or call to_torch() and give "
-            "its module both."
-        )
-    return module
-
-
 def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorModule:
     """The module that a ``state_dict`` was taken of, from the state alone.
 
@@ -116,32 +101,24 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorMod
     >>> bool((again(x) == module(x)).all())
     True
     """
-    own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-    if _MEANING not in own:
+    if prefix + _MEANING not in state:
         raise InputError(
             f"state: there is no {prefix + _MEANING!r}, which says what the numbers mean. Take the state_dict of a module that "
             "to_torch() made, and give the names that lead to it as prefix="
         )
-    meaning = _read_meaning(own[_MEANING])
+    meaning = _read_meaning(state[prefix + _MEANING])
     steps = []
-    for i, step in enumerate(meaning["steps"]):
-        functions = [q["function"] for q in step["static"].get("statistics", ()) if not isinstance(q, str)]
-        if functions:
+    for i, step in enumerate(meaning.pop("steps")):
+        if not all(isinstance(q, str) for q in step["static"].get("statistics", ())):
             raise InputError(
-                f"state: the calibrator uses the statistic {functions[0]!r}, a Python function, which a state cannot hold. Make "
-                "the module with to_torch(), and load the state into it."
+                "state: the calibrator uses a statistic that is a Python function, which a state cannot hold. Make the module "
+                "with to_torch(), and load the state into it."
             )
-        arrays = {name: own[_buffer(i, name)].numpy(force=True) for name in step["arrays"]}
+        arrays = {name: state[prefix + _buffer(i, name)].numpy(force=True) for name in step["arrays"]}
         steps.append(MapStep(step["kind"], arrays, step["static"]))
-    fitted = FittedMap(
-        meaning["name"],
-        meaning["n_classes"],
-        tuple(steps),
-        meaning["smallest_probability"],
-        meaning["classes"],
-        meaning["class_axis"],
-    )
-    return CalibratorModule(fitted, getattr(torch, meaning["dtype"]))
+    dtype = getattr(torch, meaning.pop("dtype"))
+    meaning.pop("input")
+    return CalibratorModule(FittedMap(steps=tuple(steps), **meaning), dtype)
 
 
 def _buffer(i: int, name: str) -> str:
@@ -200,9 +177,7 @@ class CalibratorModule(torch.nn.Module):
         self._names: list[list[str]] = []
         for i, step in enumerate(fitted.steps):
             # torch cannot save a program with an empty buffer, or with one in another order than C.
-            arrays = {
-                name: np.array(values, order="C") for name, values in step.arrays.items() if np.size(values)
-            }
+            arrays = {name: np.array(x, order="C") for name, x in step.arrays.items() if np.size(x)}
             self._names.append(list(arrays))
             for name, values in arrays.items():
                 tensor = torch.from_numpy(values)
@@ -215,7 +190,7 @@ class CalibratorModule(torch.nn.Module):
         self._own_functions = bool(fitted.functions)
         self._widths = {output: fitted.width(output) for output in _MODES}
         self._takes_one_score = fitted.of_one_score() is not None
-        self._refresh()
+        self.refresh()
         self.__dict__["forward"] = MethodType(_own_code(CalibratorModule.forward), self)
 
     def forward(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
@@ -261,23 +236,47 @@ class CalibratorModule(torch.nn.Module):
             )
         if self.n_context or context is not None:
             context = self._checked(context, logits)
-        narrow = None
-        if dtype == torch.float16 or dtype == torch.bfloat16:
-            kind = torch.finfo(dtype)
-            narrow = (kind.eps, kind.smallest_normal)
-        if logits.is_cuda and self.has_kernels(logits):
-            result = self._by_kernels(logits, _MODES[output], context)
+        if self.has_kernels(logits):
+            assert self._tables is not None
+            rows = logits.reshape(-1, m)
+            result = triton_map.apply(rows, self._tables, _MODES[output], context).reshape(shape)
         else:
-            z = logits.float() if narrow else logits
+            narrow = None
+            if dtype == torch.float16 or dtype == torch.bfloat16:
+                kind = torch.finfo(dtype)
+                narrow = (kind.eps, kind.smallest_normal)
             on_host = self._takes_numpy(logits)
+            z = logits.float() if narrow else logits
             z = z if z.ndim == 2 else z.reshape(-1, m)
-            result = (self._on_host if on_host else self._traced)(z, context, output, narrow)
+            result = (self._on_host if on_host else self._by_torch)(z, context, output, narrow)
             if dtype == torch.float16 and output != PROBABILITIES:
                 result = torch.where(torch.isinf(result), result, result.clamp(-65472.0, 65472.0))
             result = result.to(dtype) if narrow else result
             if len(shape) != 2:
                 result = result.reshape(*shape[:-1], self._widths[output])
         return result if self.class_axis == -1 else result.movedim(-1, self.class_axis)
+
+    def _checked(self, context: torch.Tensor | None, logits: torch.Tensor) -> torch.Tensor:
+        if not self.n_context:
+            raise InputError("context: the calibrator was fitted without one. Leave it out.")
+        expected = (*logits.shape[:-1], self.n_context)
+        if context is None or tuple(context.shape) != expected:
+            raise InputError(
+                f"context must have shape {expected}, what calibrator.context_.codes() gives, but is "
+                f"{'missing' if context is None else tuple(context.shape)}."
+            )
+        return context.reshape(-1, self.n_context)
+
+    def has_kernels(self, logits: torch.Tensor) -> bool:
+        """Whether two kernels do it all: on a CUDA device, where no gradient is asked for and nothing is traced."""
+        if not logits.is_cuda or torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return False
+        if len(self._kinds) > 1 or self._tables is None or self._tables.scale_steps.device != logits.device:
+            return False
+        gradient = logits.requires_grad and torch.is_grad_enabled()
+        usual = self.smallest_probability is None and logits.shape[-1] == self.n_classes
+        s = self._static[0]
+        return usual and not gradient and triton_map.suits(logits, s["n_jumps"], tuple(s["statistics"]))
 
     def _takes_numpy(self, logits: torch.Tensor) -> bool:
         """Whether nothing is lost by leaving torch: on the CPU, without gradients, and nothing is traced."""
@@ -295,10 +294,9 @@ class CalibratorModule(torch.nn.Module):
         self, z: torch.Tensor, context: torch.Tensor | None, output: str, narrow: tuple[float, float] | None
     ) -> torch.Tensor:
         if self._host is None:
-            arrays = self._arrays(lambda t: t.cpu())
             steps = [
                 MapStep(kind, {name: t.numpy() for name, t in own.items()}, static)
-                for kind, own, static in arrays
+                for kind, own, static in self._arrays(torch.Tensor.cpu)
             ]
             self._host = NumpyMap(steps, self.smallest_probability)
         x = (z.detach() if z.requires_grad else z).numpy()
@@ -312,20 +310,16 @@ class CalibratorModule(torch.nn.Module):
             out[rows] = self._host(x[rows], output, None if codes is None else codes[rows], narrow)
         return torch.from_numpy(out)
 
-    def _traced(
+    def _by_torch(
         self, z: torch.Tensor, context: torch.Tensor | None, output: str, narrow: tuple[float, float] | None
     ) -> torch.Tensor:
+        steps = self._arrays(lambda t: t.to(z.dtype))
         # Autocast would round a matrix product.
         exact = any(static.get("matrix") for static in self._static)
         with torch.autocast(z.device.type, enabled=False) if exact else nullcontext():
+            smallest = self.smallest_probability
             result: torch.Tensor = apply(
-                z,
-                self._arrays(lambda t: t.to(z.dtype)),
-                xp,
-                output,
-                smallest_probability=self.smallest_probability,
-                context=context,
-                narrow=narrow,
+                z, steps, xp, output, smallest_probability=smallest, context=context, narrow=narrow
             )
         return result
 
@@ -333,51 +327,32 @@ class CalibratorModule(torch.nn.Module):
         """Kind, numbers and static data of each step; ``cast`` brings floating-point numbers into a type."""
         steps = []
         for i, (kind, names, static) in enumerate(zip(self._kinds, self._names, self._static, strict=True)):
-            own = {name: getattr(self, _buffer(i, name)) for name in names}
-            arrays = {
-                name: cast(t) if t.is_floating_point() and not name.startswith(IN_DOUBLE) else t
-                for name, t in own.items()
-            }
+            arrays = {}
+            for name in names:
+                t = getattr(self, _buffer(i, name))
+                arrays[name] = cast(t) if t.is_floating_point() and not name.startswith(IN_DOUBLE) else t
             steps.append((kind, arrays, static))
         return steps
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Forget what was derived from the buffers."""
         self._host = None
         self._tables = None
         if self._kinds[0] in _BY_RANK and self.step0_steps.is_cuda:
             self._tables = triton_map.Tables.of(*self._arrays(lambda t: t)[0][1:])
 
-    def _checked(self, context: torch.Tensor | None, logits: torch.Tensor) -> torch.Tensor:
-        if not self.n_context:
-            raise InputError("context: the calibrator was fitted without one. Leave it out.")
-        expected = (*logits.shape[:-1], self.n_context)
-        if context is None or tuple(context.shape) != expected:
-            raise InputError(
-                f"context must have shape {expected}, what calibrator.context_.codes() gives, but "
-                + ("is missing." if context is None else f"has shape {tuple(context.shape)}.")
-            )
-        return context.reshape(-1, self.n_context)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_host": None}
 
-    # CUDA
-
-    def has_kernels(self, logits: torch.Tensor) -> bool:
-        """Whether two kernels do it all: on a CUDA device, where no gradient is asked for and nothing is traced."""
-        if not logits.is_cuda or torch.compiler.is_compiling() or torch.jit.is_tracing():
-            return False
-        if len(self._kinds) > 1 or self._tables is None or self._tables.scale_steps.device != logits.device:
-            return False
-        gradient = logits.requires_grad and torch.is_grad_enabled()
-        usual = self.smallest_probability is None and logits.shape[-1] == self.n_classes
-        s = self._static[0]
-        return usual and not gradient and triton_map.suits(logits, s["n_jumps"], tuple(s["statistics"]))
-
-    def _by_kernels(self, logits: torch.Tensor, mode: int, context: torch.Tensor | None) -> torch.Tensor:
-        assert self._tables is not None
-        result: torch.Tensor = triton_map.apply(
-            logits.reshape(-1, self.n_classes), self._tables, mode, context
+    def __prepare_scriptable__(self) -> Any:
+        raise InputError(
+            "torch.jit.script cannot compile a calibrator. Use torch.jit.trace(module, rows), torch.export.export or "
+            "torch.compile."
         )
-        return result.reshape(logits.shape)
+
+    def extra_repr(self) -> str:
+        ranks = [f"n_ranks={s['n_ranks']}, jumps={s['n_jumps']}" for s in self._static if "n_ranks" in s]
+        return ", ".join([f"n_classes={self.n_classes}", *ranks])
 
     # State
 
@@ -391,28 +366,15 @@ class CalibratorModule(torch.nn.Module):
             moved = self._buffers[name]
             assert moved is not None
             self._buffers[name] = moved.view(t.dtype)
-        self._refresh()
+        self.refresh()
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_host": None}
-
-    def __prepare_scriptable__(self) -> Any:
-        raise InputError(
-            "torch.jit.script cannot compile a calibrator. Use torch.jit.trace(module, rows), torch.export.export or "
-            "torch.compile."
-        )
 
     def get_extra_state(self) -> torch.Tensor:
         """What the numbers of the state mean: JSON, as bytes."""
-        steps = []
-        for kind, names, static in zip(self._kinds, self._names, self._static, strict=True):
-            if "statistics" in static:
-                named = [
-                    q if isinstance(q, str) else {"function": statistic_name(q)} for q in static["statistics"]
-                ]
-                static = {**static, "statistics": named}
-            steps.append({"kind": kind, "arrays": names, "static": static})
+        steps = [
+            {"kind": kind, "arrays": names, "static": static}
+            for kind, names, static in zip(self._kinds, self._names, self._static, strict=True)
+        ]
         meaning = {
             "name": self.name,
             "input": "logits" if self.smallest_probability is None else "probabilities",
@@ -423,7 +385,8 @@ class CalibratorModule(torch.nn.Module):
             "class_axis": self.class_axis,
             "steps": steps,
         }
-        return torch.tensor(list(json.dumps(meaning).encode()), dtype=torch.uint8)
+        text = json.dumps(meaning, default=lambda function: {"function": statistic_name(function)})
+        return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: torch.Tensor) -> None:
         meaning = _read_meaning(state)
@@ -431,37 +394,32 @@ class CalibratorModule(torch.nn.Module):
         self.smallest_probability, self.class_axis = meaning["smallest_probability"], meaning["class_axis"]
         for mine, step in zip(self._static, meaning["steps"], strict=True):
             mine.update({name: step["static"][name] for name in _FITTED if name in step["static"]})
-        self._refresh()
+        self.refresh()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        if prefix + _MEANING not in state_dict and prefix + "scale_steps" in state_dict:
-            raise InputError(
-                "state_dict: it was saved by an earlier version of monocal. Load the calibrator and call to_torch() again."
-            )
         if prefix + _MEANING in state_dict:
             # Before anything is copied, so that a refused state leaves the module as it was.
             mine, theirs = (_read_meaning(s) for s in (self.get_extra_state(), state_dict[prefix + _MEANING]))
-            for what, own, other in _differences(mine, theirs):
-                raise InputError(
-                    f"state_dict: its calibrator ({theirs['name']}) has {what} = {other}, this module ({self.name}) has {own}. "
-                    "Make the module of the state itself: monocal.export.from_state_dict(state)."
-                )
+            own, other = _structure(mine), _structure(theirs)
+            for what, value in own.items():
+                if value != other.get(what):
+                    raise InputError(
+                        f"state_dict: its calibrator ({theirs['name']}) has {what} = {other.get(what)}, this module "
+                        f"({self.name}) has {value}. Make the module of the state itself: from_state_dict(state)."
+                    )
+        elif prefix + "scale_steps" in state_dict:
+            raise InputError(
+                "state_dict: it was saved by an earlier version of monocal. Load the calibrator and call to_torch() again."
+            )
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def extra_repr(self) -> str:
-        ranks = [f"n_ranks={s['n_ranks']}, jumps={s['n_jumps']}" for s in self._static if "n_ranks" in s]
-        return ", ".join([f"n_classes={self.n_classes}", *ranks])
 
-
-def _differences(mine: dict[str, Any], theirs: dict[str, Any]) -> Any:
-    """What keeps a module from loading a state: names, its own value, the state's."""
-    for what in ("input", "n_classes"):
-        if mine[what] != theirs[what]:
-            yield what, mine[what], theirs[what]
-    kinds = [[step["kind"] for step in meaning["steps"]] for meaning in (mine, theirs)]
-    if kinds[0] != kinds[1]:
-        yield "steps", *kinds
-    for one, other in zip(mine["steps"], theirs["steps"], strict=False):
-        for what, value in one["static"].items():
-            if what not in _FITTED and value != other["static"].get(what):
-                yield what, value, other["static"].get(what)
+def _structure(meaning: dict[str, Any]) -> dict[str, Any]:
+    """In what two modules must agree for one to load the state of the other."""
+    steps = meaning["steps"]
+    own = {"input": meaning["input"], "n_classes": meaning["n_classes"], "kinds": [s["kind"] for s in steps]}
+    for i, step in enumerate(steps):
+        for name, value in step["static"].items():
+            if name not in _FITTED:
+                own[f"{name} of step {i}" if i else name] = value
+    return own

@@ -43,6 +43,11 @@ def _base() -> type:
     return base
 
 
+def _calibrates(params: Any) -> Any:
+    """What a request says of its calibration."""
+    return (getattr(params, "extra_args", None) or {}).get(_REQUEST, True)
+
+
 class CalibratedLogits(_base()):  # type: ignore[misc]  # known only where vLLM is installed
     """A logits processor of vLLM that calibrates every request.
 
@@ -89,9 +94,10 @@ class CalibratedLogits(_base()):  # type: ignore[misc]  # known only where vLLM 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
         """Refuse a request that says of calibration something else than true or false, or has no finite temperature."""
-        calibrates = (getattr(sampling_params, "extra_args", None) or {}).get(_REQUEST, True)
-        if not isinstance(calibrates, bool):
-            raise InputError(f"extra_args: {_REQUEST!r} must be true or false, but is {calibrates!r}.")
+        if not isinstance(_calibrates(sampling_params), bool):
+            raise InputError(
+                f"extra_args: {_REQUEST!r} must be true or false, but is {_calibrates(sampling_params)!r}."
+            )
         temperature = getattr(sampling_params, "temperature", None)
         if temperature is not None and not math.isfinite(temperature):
             raise InputError(f"temperature must be a finite number, but is {temperature!r}.")
@@ -107,10 +113,9 @@ class CalibratedLogits(_base()):  # type: ignore[misc]  # known only where vLLM 
         for index in batch_update.removed:
             self._requests.pop(index, None)
         for index, params, *_ in batch_update.added:
-            calibrates = (getattr(params, "extra_args", None) or {}).get(_REQUEST, True)
             temperature = float(getattr(params, "temperature", None) or 0.0)
             usual = _GREEDY <= temperature <= torch.finfo(torch.float32).max
-            self._requests[index] = (temperature if usual else 1.0) if calibrates else None
+            self._requests[index] = (temperature if usual else 1.0) if _calibrates(params) else None
         for start, end, how in batch_update.moved:
             one, other = self._requests.pop(start, 1.0), self._requests.pop(end, 1.0)
             self._requests[end] = one
@@ -119,21 +124,17 @@ class CalibratedLogits(_base()):  # type: ignore[misc]  # known only where vLLM 
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """Calibrated logits (requests, vocabulary)."""
-        if not len(logits):
+        requests = [self._requests.get(i, 1.0) for i in range(len(logits))]
+        if all(t is None for t in requests):
             return logits
-        temperatures = [self._requests.get(i, 1.0) for i in range(len(logits))]
-        if all(t is None for t in temperatures):
-            return logits
-        scaled = self.is_argmax_invariant() and any(t not in (None, 1.0) for t in temperatures)
-        if scaled:
-            temperature = torch.tensor([t or 1.0 for t in temperatures], dtype=logits.dtype)[:, None].to(
-                logits.device
-            )
+        if self.is_argmax_invariant() and any(t not in (None, 1.0) for t in requests):
+            temperature = torch.tensor([t or 1.0 for t in requests], dtype=logits.dtype)[:, None]
+            temperature = temperature.to(logits.device)
             result = keep_argmax(self._process(None, logits * temperature) / temperature, logits)
         else:
             result = self._process(None, logits)
-        if None in temperatures:
-            kept = torch.tensor([t is None for t in temperatures], device=logits.device)
+        if None in requests:
+            kept = torch.tensor([t is None for t in requests], device=logits.device)
             result = torch.where(kept[:, None], logits, result)
         return result
 
@@ -157,10 +158,9 @@ def vllm_processor(calibrator: Any, *, pad: bool = True) -> type[CalibratedLogit
     --------
     >>> import torch
     >>> import monocal as mc
-    >>> from monocal.export.vllm_logits import vllm_processor
+    >>> from monocal.export.vllm_logits import CalibratedLogits, vllm_processor
     >>> data = mc.data.synthetic(500, 5)
     >>> cal = mc.MCCT().fit(data.values, data.labels)
-    >>> from monocal.export.vllm_logits import CalibratedLogits
     >>> issubclass(vllm_processor(cal), CalibratedLogits)
     True
     """

@@ -20,7 +20,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -41,13 +40,6 @@ def _get(holder: Any, key: Any) -> Any:
     return holder[key] if isinstance(key, int) else getattr(holder, key, None)
 
 
-def _set(holder: Any, key: Any, value: float) -> None:
-    if isinstance(holder, dict | list):
-        holder[key] = value
-    else:
-        setattr(holder, key, value)
-
-
 @dataclass(frozen=True)
 class Entry:
     """A number in a response: ``holder[key]``."""
@@ -61,13 +53,19 @@ class Entry:
     def value(self) -> float:
         """The log-probability, -inf for a sentinel."""
         logprob = _get(self.holder, self.key)
-        if logprob is not None and (
-            isinstance(logprob, bool) or not isinstance(logprob, int | float) or not logprob < _LARGEST
-        ):
+        number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
+        if logprob is not None and not (number and logprob < _LARGEST):
             raise InputError(
                 f"responses: {logprob!r} is given as the log-probability of {self.name!r}: expected a number."
             )
         return -np.inf if logprob is None or logprob <= SENTINEL else float(logprob)
+
+    def write(self, value: float) -> None:
+        value = max(value, SENTINEL)  # as JSON and the servers have it
+        if isinstance(self.holder, dict | list):
+            self.holder[self.key] = value
+        else:
+            setattr(self.holder, self.key, value)
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class Position:
 
     @property
     def where(self) -> str:
-        return _where(self.place)
+        return _where(*self.place)
 
     @property
     def own_place(self) -> int | None:
@@ -95,10 +93,68 @@ class Position:
             alike = [i for i in alike if self.entries[i].value == self.own.value] or alike
         return alike[0] if alike else None
 
+    def added(self, k: int | None) -> set[int]:
+        """Which entries are not among the k largest: at most the actual token, where k is not given."""
+        ranks = [entry.rank for entry in self.entries if entry.rank is not None]
+        if len(ranks) == len(self.entries):
+            beyond = {i for i, rank in enumerate(ranks) if rank > (len(ranks) if k is None else k)}
+            if beyond or k is not None:
+                return beyond
+        values = np.array([entry.value for entry in self.entries])
+        if k is not None:
+            return set(np.argsort(-values, kind="stable")[k:].tolist())
+        own = self.own_place
+        if own is None or len(values) == 1 or (self.falling and own != 0):
+            return set()
+        # The lowest entry is the k-th largest or below it. If it is the k-th, little is lost.
+        return {own} if values[own] < np.delete(values, own).min() else set()
 
-def _where(place: tuple[int, int, int]) -> str:
-    response, choice, index = place
-    return f"response {response}, choice {choice}, position {index}"
+
+def _where(response: int, choice: int, index: int | None = None) -> str:
+    return f"response {response}, choice {choice}" + ("" if index is None else f", position {index}")
+
+
+def positions(responses: Sequence[Any], part: str | None, at: int | None) -> list[Position]:
+    """All positions, or of each text the one ``at`` a place; ``part`` is "prompt", "generated" or None for the one there is."""
+    bodies = [_body(i, response) for i, response in enumerate(responses)]
+    by_part = {
+        name: [list(filter(None, read(i, body))) for i, body in enumerate(bodies)]
+        for name, read in (("generated", _generated), ("prompt", _prompts))
+        if part in (None, name)
+    }
+    present = [texts for texts in by_part.values() if any(texts)]
+    if len(present) > 1:
+        raise InputError(
+            "responses: there are log-probabilities of prompts and of what was generated. Say which: part='prompt' or "
+            "part='generated'."
+        )
+    if not present:
+        what = f"of the {part} part " if part else ""
+        raise InputError(
+            f"responses: there are no log-probabilities {what}in them. Ask the server for some: logprobs=true and "
+            "top_logprobs=20 (chat), include=['message.output_text.logprobs'] and top_logprobs=20 (Responses API), logprobs=20 "
+            "(completions), prompt_logprobs=20 (vLLM)."
+        )
+    rows: list[Position] = []
+    for i, texts in enumerate(present[0]):
+        if not texts:
+            raise InputError(
+                f"responses: response {i} has no log-probabilities, others have. Leave it out, and its label with it."
+            )
+        for text in texts:
+            if at is not None and not -len(text) <= at < len(text):
+                raise InputError(
+                    f"position: {_where(*text[0].place[:2])} has {len(text)} positions with log-probabilities, and {at} is "
+                    "asked for."
+                )
+            rows += text if at is None else [text[at]]
+    for row in rows:
+        if not row.entries:
+            raise InputError(
+                f"responses: {row.where} names no likely tokens. Ask the server for them: top_logprobs=20 (chat), logprobs=20 "
+                "(completions)."
+            )
+    return rows
 
 
 def _body(i: int, response: Any) -> Any:
@@ -114,93 +170,36 @@ def _body(i: int, response: Any) -> Any:
     return body
 
 
-def positions(responses: Sequence[Any], part: str | None, at: int | None) -> list[Position]:
-    """All positions, or of each text the one ``at`` a place; ``part`` is "prompt", "generated" or None for the one there is."""
-    bodies = [_body(i, response) for i, response in enumerate(responses)]
-    read_texts = {
-        name: [read(i, body) for i, body in enumerate(bodies)]
-        for name, read in (("generated", _generated), ("prompt", _prompts))
-        if part in (None, name)
-    }
-    there = [name for name, texts in read_texts.items() if any(texts)]
-    if len(there) > 1:
-        raise InputError(
-            "responses: there are log-probabilities of prompts and of what was generated. Say which: part='prompt' or "
-            "part='generated'."
-        )
-    if not there:
-        what = f"of the {part} part " if part else ""
-        raise InputError(
-            f"responses: there are no log-probabilities {what}in them. Ask the server for some: logprobs=true and "
-            "top_logprobs=20 (chat), include=['message.output_text.logprobs'] and top_logprobs=20 (Responses API), logprobs=20 "
-            "(completions), prompt_logprobs=20 (vLLM)."
-        )
-    texts = read_texts[there[0]]
-    lacking = next((i for i, of_response in enumerate(texts) if not of_response), None)
-    if lacking is not None:
-        raise InputError(
-            f"responses: response {lacking} has no log-probabilities, others have. Leave it out, and its label with it."
-        )
-    rows = [p for of_response in texts for text in of_response for p in _chosen(text, at)]
-    for row in rows:
-        if not row.entries:
-            raise InputError(
-                f"responses: {row.where} names no likely tokens. Ask the server for them: top_logprobs=20 (chat), logprobs=20 "
-                "(completions)."
-            )
-    return rows
-
-
-def _chosen(text: list[Position], at: int | None) -> list[Position]:
-    if at is None:
-        return text
-    if not -len(text) <= at < len(text):
-        response, choice, _ = text[0].place
-        raise InputError(
-            f"position: response {response}, choice {choice} has {len(text)} positions with log-probabilities, and "
-            f"{at} is asked for."
-        )
-    return [text[at]]
-
-
-def _generated(i: int, response: Any) -> list[list[Position]]:
-    texts = list(_responses_api(i, response))
+def _generated(i: int, response: Any) -> Iterator[list[Position]]:
+    yield from _responses_api(i, response)
     name = "choices" if _get(response, "choices") else "outputs"
     for c, choice in enumerate(_listed(response, name, f"response {i}")):
         logprobs = _get(choice, "logprobs")
-        if logprobs is None:
-            continue
         if isinstance(logprobs, Sequence):
-            text = list(_by_number(choice, "logprobs", "token_ids", i, c))
+            yield list(_by_number(choice, "logprobs", "token_ids", i, c))
         elif _get(logprobs, "content") is not None:
-            content = _listed(logprobs, "content", f"response {i}, choice {c}")
-            text = [_chat(item, (i, c, j)) for j, item in enumerate(content)]
-        else:
-            text = list(_completion(logprobs, i, c))
-        texts.append(text)
-    return [text for text in texts if text]
+            yield [
+                _chat(token, (i, c, j)) for j, token in enumerate(_listed(logprobs, "content", _where(i, c)))
+            ]
+        elif logprobs is not None:
+            yield list(_completion(logprobs, i, c))
 
 
 def _responses_api(i: int, response: Any) -> Iterator[list[Position]]:
     """The texts of OpenAI's Responses API. Its output also holds reasoning and calls of tools, which have no texts."""
     c = 0
     for item in _listed(response, "output", f"response {i}"):
-        where = f"response {i}, choice {c}"
-        for part in _listed(item, "content", where):
-            tokens = _listed(part, "logprobs", where)
+        for part in _listed(item, "content", _where(i, c)):
+            tokens = _listed(part, "logprobs", _where(i, c))
             if tokens:
                 yield [_chat(token, (i, c, j)) for j, token in enumerate(tokens)]
                 c += 1
 
 
-def _prompts(i: int, response: Any) -> list[list[Position]]:
+def _prompts(i: int, response: Any) -> Iterator[list[Position]]:
     """Of a response (chat, and vLLM's own objects) or of its choices (completions)."""
-    holders = [response, *_listed(response, "choices", f"response {i}")]
-    texts = [
-        list(_by_number(holder, "prompt_logprobs", "prompt_token_ids", i, max(c - 1, 0)))
-        for c, holder in enumerate(holders)
-    ]
-    return [text for text in texts if text]
+    for c, holder in enumerate([response, *_listed(response, "choices", f"response {i}")]):
+        yield list(_by_number(holder, "prompt_logprobs", "prompt_token_ids", i, max(c - 1, 0)))
 
 
 def _listed(holder: Any, key: str, where: str) -> Sequence[Any]:
@@ -214,7 +213,7 @@ def _listed(holder: Any, key: str, where: str) -> Sequence[Any]:
 
 
 def _chat(item: Any, place: tuple[int, int, int]) -> Position:
-    where = _where(place)
+    where = _where(*place)
     entries = [Entry(e, "logprob", _name(e, where)) for e in _listed(item, "top_logprobs", where)]
     name = _name(item, where) if entries else None
     return Position(place, entries, name, Entry(item, "logprob", name), falling=True)
@@ -239,11 +238,10 @@ def _text(token: Any, where: str) -> Any:
 
 def _completion(logprobs: Any, i: int, c: int) -> Iterator[Position]:
     """The first token of an echoed prompt has no log-probability: null."""
-    where = f"response {i}, choice {c}"
-    tokens, own = (_listed(logprobs, name, where) for name in ("tokens", "token_logprobs"))
-    for j, likely in enumerate(_listed(logprobs, "top_logprobs", where)):
+    tokens, own = (_listed(logprobs, name, _where(i, c)) for name in ("tokens", "token_logprobs"))
+    for j, likely in enumerate(_listed(logprobs, "top_logprobs", _where(i, c))):
         if likely is not None:
-            where = _where((i, c, j))
+            where = _where(i, c, j)
             name = _text(tokens[j], where) if j < len(tokens) else None
             entries = [Entry(likely, token, _text(token, where)) for token in _mapping(likely, where)]
             yield Position((i, c, j), entries, name, Entry(own, j, name) if j < len(own) else None)
@@ -259,49 +257,30 @@ def _mapping(likely: Any, where: str) -> Mapping[Any, Any]:
 
 def _by_number(holder: Any, name: str, ids_name: str, i: int, c: int) -> Iterator[Position]:
     """vLLM's own form. The actual token is the first of its row; the first token of a prompt has no row."""
-    token_ids = _get(holder, ids_name)
-    numbers = _listed(holder, ids_name, f"response {i}, choice {c}")
-    for j, row in enumerate(_listed(holder, name, f"response {i}, choice {c}")):
+    token_ids = _listed(holder, ids_name, _where(i, c))
+    by_order = _get(holder, ids_name) is None
+    for j, row in enumerate(_listed(holder, name, _where(i, c))):
         if not row:
             continue
-        where = _where((i, c, j))
-        entries = []
-        for key, entry in _mapping(row, where).items():
-            number = number_of(key) if isinstance(key, int) else number_in(str(key))
-            if number is None:
-                raise InputError(
-                    f"responses: {where} has the key {str(key)[:40]!r}: expected a token's number."
-                )
-            if isinstance(entry, int | float):
-                entries.append(Entry(row, key, number))
-                continue
-            rank = _get(entry, "rank")
-            if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
-                raise InputError(f"responses: {where} has the rank {rank!r:.40}: expected a whole number.")
-            entries.append(Entry(entry, "logprob", number, rank=rank))
-        if token_ids is not None and (j >= len(numbers) or not isinstance(numbers[j], int)):
+        where = _where(i, c, j)
+        entries = [_numbered(row, key, entry, where) for key, entry in _mapping(row, where).items()]
+        if not by_order and (j >= len(token_ids) or not isinstance(token_ids[j], int)):
             raise InputError(
                 f"responses: {where} has no number in {ids_name!r}: expected one for every token."
             )
-        actual = entries[0].name if token_ids is None else numbers[j]
-        yield Position((i, c, j), entries, actual, by_order=token_ids is None)
+        yield Position((i, c, j), entries, entries[0].name if by_order else token_ids[j], by_order=by_order)
 
 
-def _added(row: Position, k: int | None) -> set[int]:
-    """Which entries of a row, by their places, are not among its k largest: at most the actual token, where k is not given."""
-    ranks = [entry.rank for entry in row.entries if entry.rank is not None]
-    if len(ranks) == len(row.entries):
-        beyond = {i for i, rank in enumerate(ranks) if rank > (len(ranks) if k is None else k)}
-        if beyond or k is not None:
-            return beyond
-    values = np.array([entry.value for entry in row.entries])
-    if k is not None:
-        return set(np.argsort(-values, kind="stable")[k:].tolist())
-    own = row.own_place
-    if own is None or len(values) == 1 or (row.falling and own != 0):
-        return set()
-    # The lowest entry is the k-th largest or below it. If it is the k-th, little is lost.
-    return {own} if values[own] < np.delete(values, own).min() else set()
+def _numbered(row: Any, key: Any, entry: Any, where: str) -> Entry:
+    number = number_of(key) if isinstance(key, int) else number_in(str(key))
+    if number is None:
+        raise InputError(f"responses: {where} has the key {str(key)[:40]!r}: expected a token's number.")
+    if isinstance(entry, int | float):
+        return Entry(row, key, number)
+    rank = _get(entry, "rank")
+    if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
+        raise InputError(f"responses: {where} has the rank {rank!r:.40}: expected a whole number.")
+    return Entry(entry, "logprob", number, rank=rank)
 
 
 @dataclass(frozen=True)
@@ -331,26 +310,16 @@ class Origin:
             named = np.isfinite(new)  # filled places have numbers that mean nothing
             new_logs = dict(zip(numbers[named].tolist(), new[named].tolist(), strict=True))
             old = [entry.value for entry in at.entries]
-            found_at = [new_logs.get(number) for number in _numbers(vocabulary, at)]
+            logs = [new_logs.get(number) for number in vocabulary.numbers_of(at)]
             # A token that is not in the row gets the number of those with its value, so that ties stay ties.
-            tied = {value: log for value, log in zip(old, found_at, strict=True) if log is not None}
-            written = [
-                tied.get(value, float(other)) if log is None else log
-                for value, log in zip(old, found_at, strict=True)
-            ]
+            tied = {value: log for value, log in zip(old, logs, strict=True) if log is not None}
             if at.own is not None and np.isfinite(at.own.value):
-                place = at.own_place
-                log = tied.get(at.own.value, float(other)) if place is None else written[place]
-                _set(at.own.holder, at.own.key, _plain(log))
-            for entry, value, log in zip(at.entries, old, written, strict=True):
+                log = None if at.own_place is None else logs[at.own_place]
+                at.own.write(tied.get(at.own.value, float(other)) if log is None else log)
+            for entry, value, log in zip(at.entries, old, logs, strict=True):
                 if np.isfinite(value):
-                    _set(entry.holder, entry.key, _plain(log))
+                    entry.write(tied.get(value, float(other)) if log is None else log)
         return responses[0] if self.single else responses
-
-
-def _plain(value: float) -> float:
-    """As JSON and the servers have it."""
-    return max(value, SENTINEL)
 
 
 def read_top(
@@ -365,40 +334,26 @@ def read_top(
         raise InputError("responses: there are none.")
     rows = positions(responses, part, position)
     numbering = Vocabulary.of(vocabulary)
-    of_rows = [_numbers(numbering, row) for row in rows]
-    added = [_added(row, k) for row in rows]
+    of_rows = [numbering.numbers_of(row) for row in rows]
+    added = [row.added(k) for row in rows]
     width = max(len(row.entries) - len(beyond) for row, beyond in zip(rows, added, strict=True))
     values, ids = np.full((len(rows), width), -np.inf), np.zeros((len(rows), width), dtype=np.int64)
-    for i, (row, of_row, beyond) in enumerate(zip(rows, of_rows, added, strict=True)):
+    for i, (row, numbers, beyond) in enumerate(zip(rows, of_rows, added, strict=True)):
         logs = [entry.value for entry in row.entries]
         falling = sorted(set(range(len(logs))) - beyond, key=lambda j: (-logs[j], j))
         values[i, : len(falling)] = [logs[j] for j in falling]
-        ids[i, : len(falling)] = [of_row[j] for j in falling]
-    # The order of the keys shows the actual token. If it is not the server's order, the token is not known.
-    known_tokens = all(row.actual is not None for row in rows) and not any(
-        row.by_order and beyond - {0} for row, beyond in zip(rows, added, strict=True)
-    )
+        ids[i, : len(falling)] = [numbers[j] for j in falling]
     tokens = None
-    if known_tokens:
-        by_name = numbering.labels([row.actual for row in rows])
-        own_places = [row.own_place for row in rows]
-        tokens = np.array(
-            [
-                number if place is None else of_row[place]
-                for number, of_row, place in zip(by_name, of_rows, own_places, strict=True)
-            ],
-            dtype=np.int64,
-        )
+    # The order of the keys shows the actual token. If it is not the server's order, the token is not known.
+    shuffled = any(row.by_order and beyond - {0} for row, beyond in zip(rows, added, strict=True))
+    if not shuffled and all(row.actual is not None for row in rows):
+        tokens = np.array(numbering.labels([row.actual for row in rows]), dtype=np.int64)
+        for i, row in enumerate(rows):
+            if row.own_place is not None:
+                tokens[i] = of_rows[i][row.own_place]
     places = np.array([row.place for row in rows])
-    return (
-        values,
-        ids,
-        Origin(responses, single, part, position, numbering, np.arange(len(rows)), places, tokens),
-    )
-
-
-def _numbers(vocabulary: Vocabulary, row: Position) -> list[int]:
-    return vocabulary.numbers([entry.name for entry in row.entries], row.where)
+    origin = Origin(responses, single, part, position, numbering, np.arange(len(rows)), places, tokens)
+    return values, ids, origin
 
 
 _NUMBERED = "token_id:"
@@ -422,7 +377,7 @@ class Vocabulary(dict[Any, int]):
         if isinstance(tokens, Mapping):
             made = cls(tokens)
             if not isinstance(tokens, Vocabulary):
-                _check_numbers(made)
+                made._check()
         elif isinstance(tokens, Sequence) and not isinstance(tokens, str | bytes):
             twice = next((token for token, n in Counter(map(str, tokens)).items() if n > 1), None)
             if twice is not None:
@@ -437,34 +392,48 @@ class Vocabulary(dict[Any, int]):
         made.free = 1 + max(made.values(), default=-1)
         return made
 
-    def numbers(self, names: Sequence[Any], where: str) -> list[int]:
-        """Numbers of the tokens of one row."""
+    def _check(self) -> None:
+        seen: dict[int, Any] = {}
+        for token, number in self.items():
+            if (
+                not isinstance(number, int | np.integer)
+                or isinstance(number, bool)
+                or not 0 <= number < _MOST
+            ):
+                raise InputError(
+                    f"vocabulary has {number!r:.40} for the token {token!r:.40}: expected a whole number from 0 on."
+                )
+            if seen.setdefault(int(number), token) != token:
+                raise InputError(
+                    f"vocabulary has the number {number} for {seen[int(number)]!r:.40} and for {token!r:.40}: every token has "
+                    "one of its own."
+                )
+
+    def numbers_of(self, row: Position) -> list[int]:
+        """Numbers of the tokens of a row; a vocabulary that grows has one for every token."""
         result: list[int] = []
-        seen: dict[Any, int] = {}
-        for name in names:
-            number = number_of(name)
+        seen: Counter[Any] = Counter()
+        for entry in row.entries:
+            name, number = entry.name, number_of(entry.name)
             if number is None:
                 if isinstance(name, tuple) and name not in self and not self.grows:
                     name = name[0]  # the caller's vocabulary has texts alone
-                seen[name] = seen.get(name, 0) + 1
-                number = self._look_up(name if seen[name] == 1 else (name, seen[name]), where)
+                seen[name] += 1
+                key = name if seen[name] == 1 else (name, seen[name])
+                if key not in self and not self.grows:
+                    lacks = (
+                        "which it lacks" if seen[name] == 1 else "twice, so texts do not tell tokens apart"
+                    )
+                    raise InputError(
+                        f"vocabulary: {row.where} has the token {name!r} {lacks}. Ask the server for numbers (vLLM: "
+                        "return_tokens_as_token_ids=true), or leave vocabulary= out: then every token gets a number here."
+                    )
+                if key not in self:
+                    self[key] = self.free
+                    self.free += 1
+                number = self[key]
             result.append(number)
         return result
-
-    def _look_up(self, name: Any, where: str) -> int:
-        if name in self:
-            return self[name]
-        if not self.grows:
-            twice = isinstance(name, tuple)
-            raise InputError(
-                f"vocabulary: {where} has the token {name[0] if twice else name!r} "
-                + ("twice, " if twice else "which it lacks, ")
-                + "so texts do not tell tokens apart. Ask the server for numbers (vLLM: return_tokens_as_token_ids=true), or "
-                "leave vocabulary= out: then every token gets a number here."
-            )
-        self[name] = self.free
-        self.free += 1
-        return self[name]
 
     def labels(self, names: Sequence[Any]) -> list[int]:
         """Numbers of labels given as text; one that no row names gets a number that no token has."""
@@ -485,20 +454,6 @@ class Vocabulary(dict[Any, int]):
             return by_text.get(name)
 
         return [one(name) for name in names]
-
-
-def _check_numbers(vocabulary: Mapping[Any, Any]) -> None:
-    seen: dict[int, Any] = {}
-    for token, number in vocabulary.items():
-        if isinstance(number, bool) or not isinstance(number, Integral) or number_of(int(number)) is None:
-            raise InputError(
-                f"vocabulary has {number!r:.40} for the token {token!r:.40}: expected a whole number from 0 on."
-            )
-        if seen.setdefault(int(number), token) != token:
-            raise InputError(
-                f"vocabulary has the number {number} for {seen[int(number)]!r:.40} and for {token!r:.40}: every token has one of "
-                "its own."
-            )
 
 
 def number_of(name: Any) -> int | None:

@@ -1,6 +1,6 @@
 """What servers of language models return: the k largest logits of a row, their ids, and the log-sum-exp of all.
 
-What is not named counts as ``N`` equal classes that have the remaining mass together (see `rest`). It is what the tail is
+What is not named counts as ``N`` equal classes that have the remaining mass together (see `_rest_of`). It is what the tail is
 with ``top_k``: it has the parameters of the lowest rank and stays in the normaliser. A label that is not named falls on one of
 its classes.
 """
@@ -75,15 +75,16 @@ class TopK:
     n_classes: int | None = None
     k: int | None = None
     origin: Origin | None = field(default=None, repr=False)
-    named: np.ndarray = field(
-        init=False, repr=False
-    )  # (n, k), values of the largest; -inf for what belongs to the rest
+    # (n, k), values of the largest; -inf for what belongs to the rest
+    named: np.ndarray = field(init=False, repr=False)
     rest_count: np.ndarray = field(init=False, repr=False)  # (n,), N
     rest_value: np.ndarray = field(init=False, repr=False)  # (n,), z_rest
 
     def __post_init__(self) -> None:
-        raw = read_matrix(self.values, "values").values
-        z = np.asarray(to_numpy(raw), dtype=np.float64)
+        for number, name in ((self.k, "k"), (self.n_classes, "n_classes")):
+            if number is not None:
+                check_number(number, name, least=1, whole=True)
+        z = np.asarray(to_numpy(read_matrix(self.values, "values").values), dtype=np.float64)
         z = to_numpy(check_logits(np.where(z == SENTINEL, -np.inf, z), "values").values)
         ids = to_numpy(read_numbers(self.ids, "ids", "a class number"))
         if ids.shape != z.shape or ids.dtype.kind not in "iu":
@@ -91,25 +92,22 @@ class TopK:
                 f"ids must be whole numbers of the shape of values, {z.shape}, but have shape {ids.shape} and type {ids.dtype}."
             )
         if self.k is not None:
-            check_number(self.k, "k", least=1, whole=True)
             largest = np.argsort(-z, axis=1, kind="stable")[:, : self.k]
             z, ids = (np.take_along_axis(a, largest, axis=1) for a in (z, ids))
-        if self.n_classes is not None:
-            check_number(self.n_classes, "n_classes", least=1, whole=True)
         if self.n_classes is not None and self.n_classes < z.shape[1]:
             raise InputError(f"n_classes is {self.n_classes}, but values name {z.shape[1]} classes a row.")
-        valid = np.isfinite(z)
-        _check_ids(ids, valid, self.n_classes)
+        _check_ids(ids, np.isfinite(z), self.n_classes)
         total = to_numpy(read_numbers(self.logsumexp, "logsumexp", "a real number")).astype(np.float64)
         if total.shape not in ((), (len(z),)):
             raise InputError(
                 f"logsumexp must be one number or one per row, ({len(z)},), but has shape {total.shape}."
             )
         total = np.broadcast_to(total, (len(z),))
-        check_total(z, total)
-        named = np.where(among_largest(z, total, self.n_classes or MOST), z, -np.inf)
-        count, value = rest_of(named, total, self.n_classes, (np.isfinite(z) & np.isinf(named)).sum(axis=1))
-        check_room(named, total, count, value)
+        _check_total(z, total)
+        named = np.where(_among_largest(z, total, self.n_classes or _MOST), z, -np.inf)
+        least = (np.isfinite(z) & np.isinf(named)).sum(axis=1)
+        count, value = _rest_of(named, total, self.n_classes, least)
+        _warn_of_too_little(named, total, count, value)
         of_rows = {"values": z, "ids": ids, "logsumexp": total}
         for name, array in {**of_rows, "named": named, "rest_count": count, "rest_value": value}.items():
             object.__setattr__(self, name, array)
@@ -201,14 +199,12 @@ class TopK:
     @property
     def top_class(self) -> np.ndarray:
         """The class of the largest logit of each row, (n,)."""
-        classes: np.ndarray = np.take_along_axis(self.ids, self.named.argmax(axis=1)[:, None], axis=1)[:, 0]
-        return classes
+        return self.ids[np.arange(len(self)), self.named.argmax(axis=1)]
 
     @property
     def other_count(self) -> np.ndarray:
         """How many classes of the rest a row does not name, (n,)."""
-        count: np.ndarray = self.rest_count - self.of_rest.sum(axis=1)
-        return count
+        return self.rest_count - self.of_rest.sum(axis=1)
 
     @property
     def tokens(self) -> np.ndarray | None:
@@ -238,20 +234,17 @@ class TopK:
                 )
             y = np.reshape(vocabulary.labels(words), texts.shape)
         like = np.broadcast_to(0.0, (len(self), self.n_classes or ANY_CLASS))
-        numbers: np.ndarray = to_numpy(check_labels(y, like, name, rows=rows))
-        return numbers
+        return to_numpy(check_labels(y, like, name, rows=rows))
 
     def label_column(self, labels: np.ndarray) -> np.ndarray:
         """Where each row names its label; k where it does not."""
         named = (self.ids == labels[:, None]) & np.isfinite(self.named)
-        column: np.ndarray = np.where(named.any(axis=1), named.argmax(axis=1), self.values.shape[1])
-        return column
+        return np.where(named.any(axis=1), named.argmax(axis=1), self.values.shape[1])
 
     @property
     def of_rest(self) -> np.ndarray:
         """What is named and one of the rest all the same, (n, k)."""
-        result: np.ndarray = np.isfinite(self.values) & np.isinf(self.named)
-        return result
+        return np.isfinite(self.values) & np.isinf(self.named)
 
     def probabilities(self) -> TopKProbabilities:
         """The probabilities that the model gave, uncalibrated, with the rest spread as everywhere here."""
@@ -310,8 +303,7 @@ class TopKProbabilities:
         """Logarithms of the probabilities (n,) of these class numbers; one that is not named has that of each other."""
         column = self.rows.label_column(labels)
         all_logs = np.concatenate([self.log_probabilities, self.log_each[:, None]], axis=1)
-        result: np.ndarray = np.take_along_axis(all_logs, column[:, None], axis=1)[:, 0]
-        return result
+        return all_logs[np.arange(len(self)), column]
 
     def to_response(self) -> Any:
         """The responses that the rows came from, with these log-probabilities in place of the server's and nothing else changed.
@@ -337,9 +329,8 @@ def _check_ids(ids: np.ndarray, valid: np.ndarray, n_classes: int | None) -> Non
     outside = valid & ((ids < 0) | (ids >= (n_classes or np.inf)))
     if outside.any():
         row, column = np.argwhere(outside)[0]
-        bound = "" if n_classes is None else f" and below n_classes={n_classes}"
         raise InputError(
-            f"ids: row {row} has {ids[row, column]}, expected class numbers of at least 0{bound}."
+            f"ids: row {row} has {ids[row, column]}, expected numbers from 0 on and below n_classes={n_classes}."
         )
     # Filled places get numbers of their own, so that only real ids can meet.
     filled = -1 - np.arange(ids.shape[1])
@@ -356,10 +347,10 @@ _LEAST_REST = np.log(2.0**-24)
 # How far the named classes may exceed the total: log-probabilities are often rounded to a few digits.
 _SLACK = 0.02
 # More classes than any vocabulary has, for rows that do not say how many there are.
-MOST = 2**20
+_MOST = 2**20
 
 
-def check_total(z: np.ndarray, total: np.ndarray) -> None:
+def _check_total(z: np.ndarray, total: np.ndarray) -> None:
     """The named classes alone must not have more than all."""
     named = logsumexp(z, axis=1)
     wrong = ~np.isfinite(total) | (named > total + _SLACK)
@@ -371,7 +362,7 @@ def check_total(z: np.ndarray, total: np.ndarray) -> None:
         )
 
 
-def check_room(named: np.ndarray, total: np.ndarray, count: np.ndarray, value: np.ndarray) -> None:
+def _warn_of_too_little(named: np.ndarray, total: np.ndarray, count: np.ndarray, value: np.ndarray) -> None:
     """The rest must be able to hold the remaining mass and lie below the named classes."""
     with np.errstate(divide="ignore"):
         held = np.logaddexp(logsumexp(named, axis=1), value + np.log(count))
@@ -389,11 +380,10 @@ def _mass(named: np.ndarray, total: np.ndarray) -> np.ndarray:
     """``log R``, given the log-sum-exp of the named classes."""
     with np.errstate(divide="ignore"):
         share = np.log(-np.expm1(np.minimum(named - total, 0.0)))
-    mass: np.ndarray = np.maximum(share, _LEAST_REST) + total
-    return mass
+    return np.maximum(share, _LEAST_REST) + total
 
 
-def among_largest(z: np.ndarray, total: np.ndarray, n_classes: int) -> np.ndarray:
+def _among_largest(z: np.ndarray, total: np.ndarray, n_classes: int) -> np.ndarray:
     """Which classes can be the largest of their rows, (n, k): as many as leave a rest whose mean is not above the lowest.
 
     All, where no number of them does: then the log-sum-exp is not that of so few classes.
@@ -413,7 +403,7 @@ def among_largest(z: np.ndarray, total: np.ndarray, n_classes: int) -> np.ndarra
     return among
 
 
-def rest_of(
+def _rest_of(
     z: np.ndarray, total: np.ndarray, n_classes: int | None, least: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """``N``, not below ``least``, and ``z_rest`` of each row."""
@@ -421,7 +411,7 @@ def rest_of(
     mass = _mass(logsumexp(z, axis=1), total)
     lowest = np.where(valid, z, np.inf).min(axis=1)
     if n_classes is None:
-        below = np.ceil(np.exp(np.minimum(mass - lowest, np.log(MOST))) * (1.0 - 1e-12))
+        below = np.ceil(np.exp(np.minimum(mass - lowest, np.log(_MOST))) * (1.0 - 1e-12))
         count = np.maximum(np.maximum(below, least), 1.0)
     else:
         count = (n_classes - valid.sum(axis=1)).astype(np.float64)

@@ -170,5 +170,4 @@ def _rest_depth(rows: Ranked, z: np.ndarray, value: np.ndarray) -> np.ndarray:
     """Depth of the rest's classes, at least that of the lowest named one."""
     top = rows.top[:, 0]
     named = np.where(np.isfinite(z), top[:, None] - z, 0.0).max(axis=1)
-    depth: np.ndarray = np.clip(np.maximum(top - value, named), rows.height, LARGEST)
-    return depth
+    return np.clip(np.maximum(top - value, named), rows.height, LARGEST)

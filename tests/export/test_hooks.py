@@ -1,4 +1,4 @@
-"""Logits processors: padded vocabularies, what plain temperature scaling costs, vLLM's interface, transformers' own classes."""
+"""Calibrated scores behind a model: a hook, a logits processor, padded vocabularies, vLLM's interface."""
 
 import importlib
 import sys
@@ -14,7 +14,7 @@ from hostile import assert_order_kept
 
 torch = pytest.importorskip("torch")
 
-from monocal.export import LogitsProcessor  # noqa: E402  needs torch
+from monocal.export import LogitsProcessor, attach  # noqa: E402  needs torch
 
 
 @pytest.fixture
@@ -29,25 +29,30 @@ def fitted(request):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("normalize", [True, False], ids=["normalized", "logits"])
-def test_temperature_alone_keeps_every_promise(dtype, normalize, rows):
-    cal = fitted_kind("temperature")
-    process = LogitsProcessor(cal, normalize=normalize)
+def test_a_processor_keeps_every_promise(dtype, normalize, rows, fitted):
+    process = LogitsProcessor(fitted, normalize=normalize)
     limit = 6e4 if dtype == torch.float16 else 3e38
     z = rows.clamp(-limit, limit).where(~torch.isinf(rows), rows).to(dtype)
+    before = z.clone()
     got = process(None, z)
     assert got.dtype == dtype
     assert_order_kept(z.double().numpy(), got.double().numpy())
     assert (torch.isinf(got) == torch.isinf(z)).all()
-    module = cal.to_torch()
-    expected = module.log_probabilities(z) if normalize else module.transform(z)
-    p, q = (torch.softmax(f.double(), -1) for f in (got, expected))
-    torch.testing.assert_close(p, q, rtol=0, atol=4 * torch.finfo(dtype).eps)
-    for i in range(0, len(z), 7):
+    module = fitted.to_torch()
+    assert torch.equal(got, module.log_probabilities(z) if normalize else module.transform(z))
+    for i in range(0, len(z), 29):
         assert torch.equal(process(None, z[i : i + 1])[0], got[i])
     assert process(None, z[:0]).shape == (0, M)
-    cube = process(None, z[:6].reshape(2, 3, M))
-    assert torch.equal(cube.reshape(6, M), got[:6])
-    assert torch.equal(z, rows.clamp(-limit, limit).where(~torch.isinf(rows), rows).to(dtype))  # as it was
+    assert process(None, z[0]).shape == (M,)
+    assert torch.equal(process(None, z[:6].reshape(2, 3, M)).reshape(6, M), got[:6])
+    assert torch.equal(z, before)
+
+
+def test_log_probabilities_and_logits_are_the_same_to_a_processor(rows, fitted):
+    process, z = LogitsProcessor(fitted), rows[sane(rows.numpy())][:40]
+    scores = process(None, z)
+    torch.testing.assert_close(process(None, z.log_softmax(-1)), scores, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(scores.exp(), fitted.to_torch()(z), atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,6 +85,36 @@ def test_what_cannot_be_padded_is_refused(rows):
     by_class = mc.StructuredScaling(kind="vector").fit(np.nan_to_num(z, neginf=-30.0), y)
     with pytest.raises(mc.InputError, match="pad=True needs a calibrator by rank"):
         LogitsProcessor(by_class, pad=True)(None, torch.zeros(2, M + 1))
+
+
+def test_a_model_with_a_calibrator_attached(rows):
+    cal = fitted_kind("mcct")
+    model = torch.nn.Sequential(torch.nn.Identity())
+    with attach(model, cal):
+        assert torch.equal(model(rows), cal.to_torch().transform(rows))
+        with pytest.raises(mc.InputError, match="has a calibrator already"):
+            attach(model, cal)
+        with pytest.warns(UserWarning, match=r"do not hold the calibrator .*calibrator\.save\(path\)"):
+            model.state_dict()
+    assert torch.equal(model(rows), rows)
+    model.state_dict()  # nothing is attached, and nothing is said
+
+    class Pair(torch.nn.Module):
+        def forward(self, x):
+            return x, x
+
+    pair = Pair()
+    attach(pair, cal)
+    with pytest.raises(mc.InputError, match="returned tuple, expected a tensor of logits"):
+        pair(rows)
+    p = np.full((4, 2), 0.5)
+    with pytest.raises(mc.InputError, match="fitted on probabilities, but models give logits"):
+        attach(model, mc.TemperatureScaling(input="probabilities").fit(p, [0, 1, 0, 1]))
+    data = mc.data.synthetic(200, 3)
+    with_context = mc.ConditionalMCCT().fit(data.values, data.labels, context=np.arange(200) % 2)
+    for wrap in (lambda cal: attach(model, cal), LogitsProcessor):
+        with pytest.raises(mc.InputError, match="fitted with context, which a model does not give"):
+            wrap(with_context)
 
 
 @pytest.fixture
@@ -178,11 +213,3 @@ def test_a_calibrator_that_may_change_the_order_says_so(vllm):
     engine.update(added=[(i, request(0.7), None, []) for i in range(4)])
     x = torch.from_numpy(np.nan_to_num(z[:4], neginf=-30.0)).float()
     torch.testing.assert_close(engine.step(x)[1], (cal.to_torch().transform(x) / 0.7).softmax(-1))
-
-
-def test_without_vllm_the_class_is_there(rows):
-    from monocal.export import vllm_processor
-
-    made = vllm_processor(fitted_kind("mcct"))(None, torch.device("cpu"), False)
-    assert made.is_argmax_invariant()
-    assert_order_kept(rows.numpy(), made.apply(rows).numpy())
