@@ -41,8 +41,8 @@ def test_the_same_map_in_every_library(kind, library):
     assert_order_kept(rows, p)
 
 
-@pytest.mark.parametrize("mask", [-1e4, -1e5, -9e5, -3e38])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mask", [-1e4, -9e5, -3e38])
+@pytest.mark.parametrize("kind", ["temperature", "mcct", "conditional top 3"])
 def test_a_finite_mask_takes_no_digits(kind, mask):
     """What masks a class is the lowest logit; all is measured from the top, so single precision is enough."""
     torch, ort = pytest.importorskip("torch"), pytest.importorskip("onnxruntime")

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from exportable import M, fit_set, hostile_rows, sane
+from exportable import hostile_rows
 
-import monocal as mc
 from monocal.core.ranked import LARGEST, rank_rows
 from monocal.core.statistics import STATISTICS, Depths, compute
 from monocal.export.torch import xp
@@ -45,25 +44,3 @@ def test_the_three_forms_of_a_statistic_agree_on_hostile_rows(name):
     np.testing.assert_array_equal(compute([name], rank_rows(rows, 2))[0] == 0, expected == 0)
     for form in (by_torch, by_onnx):
         np.testing.assert_allclose(form(name, rows), expected, rtol=1e-12, atol=1e-15, err_msg=form.__name__)
-
-
-@pytest.mark.parametrize("top_k", [None, 1, 3])
-@pytest.mark.parametrize("name", STATISTICS)
-def test_a_statistic_is_the_same_everywhere(name, top_k):
-    cal = mc.ConditionalMCCT(statistics=(name,), shrinkage=0.01, n_knots=4, top_k=top_k).fit(*fit_set())
-    rows = hostile_rows()
-    rows = rows[sane(rows)]
-    expected = cal.predict_proba(rows.astype(np.float64))
-    module = cal.to_torch()
-    with torch.no_grad():
-        in_torch = module(torch.from_numpy(rows)).numpy()
-    session = ort.InferenceSession(cal.to_onnx().SerializeToString())
-    in_onnx = session.run(None, {session.get_inputs()[0].name: rows})[0]
-    assert expected.shape == (len(rows), M)
-    np.testing.assert_allclose(in_torch, expected, atol=1e-5, err_msg="torch")
-    np.testing.assert_allclose(in_onnx, expected, atol=1e-5, err_msg="ONNX")
-    # With any other statistic in its place the result is another, so the comparison does see the statistic.
-    for other in STATISTICS.keys() - {name}:
-        module._static[0]["statistics"] = [other]
-        with torch.no_grad():
-            assert np.abs(module(torch.from_numpy(rows)).numpy() - expected).max() > 1e-3, other

@@ -59,16 +59,6 @@ def test_a_pipeline_gives_calibrated_scores(classifier):
     np.testing.assert_array_equal(scores(), before)
 
 
-def test_saving_a_model_says_that_the_calibrator_is_not_saved(classifier, tmp_path):
-    model, _ = classifier
-    z = np.random.default_rng(0).standard_normal((100, 3))
-    with (
-        attach(model, mc.TemperatureScaling().fit(z, z.argmax(axis=1))),
-        pytest.warns(UserWarning, match="do not hold the calibrator"),
-    ):
-        model.save_pretrained(tmp_path)
-
-
 def test_generation_with_a_padded_vocabulary():
     torch.manual_seed(1)
     config = transformers.GPT2Config(

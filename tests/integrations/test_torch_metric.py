@@ -72,7 +72,7 @@ def test_images_of_logits_with_labels_that_do_not_count():
     labels = torch.tensor(rng.integers(0, 3, (2, 5, 6)))
     labels[:, 0] = -100
     metric = CalibrationMetric(3, "nll", input="logits", class_axis=1, ignore_index=-100)
-    metric.update(logits, labels)
+    metric.update(logits.numpy(), labels.numpy())
     assert float(metric.compute()) == pytest.approx(
         float(torch.nn.functional.cross_entropy(logits, labels)), abs=1e-6
     )
@@ -100,13 +100,6 @@ def test_refusals():
     for axis in (2, -3):
         with pytest.raises(mc.InputError, match=f"expected 4 classes in axis {axis}, got shape"):
             CalibrationMetric(4, class_axis=axis).update(PROBS, LABELS)
-
-
-@pytest.mark.parametrize("convert", [np.asarray, lambda tensor: tensor.tolist()])
-def test_arrays_and_lists(convert):
-    metric = CalibrationMetric(4, "nll", input="logits")
-    metric.update(convert(LOGITS), convert(LABELS))
-    assert float(metric.compute()) == pytest.approx(mc.metrics.nll(PROBS, LABELS), abs=1e-6)
 
 
 def test_a_batch_without_rows_adds_nothing():

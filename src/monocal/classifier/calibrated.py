@@ -275,8 +275,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
         if self.calibrated_classifiers_[0].has_many_labels:
             raise InputError(
-                "to_onnx: a classifier of many labels is not exported as one graph. Export estimator_, and connect it with "
-                "calibrator_.to_onnx()."
+                "to_onnx: a classifier of many labels is not exported as one graph. Use calibrator_.to_onnx()."
             )
         return classifier_to_onnx(self, path, X=X, output=output, dtype=dtype, force=force)
 
@@ -295,10 +294,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if own.classifier_tags is not None:
             tags.classifier_tags.multi_label = own.classifier_tags.multi_label
         tags.target_tags.multi_output = own.target_tags.multi_output
-        inner = own.input_tags
-        tags.input_tags.pairwise = inner.pairwise
-        tags.input_tags.sparse = inner.sparse
-        tags.input_tags.allow_nan = inner.allow_nan
+        tags.input_tags = own.input_tags
         return tags
 
     def _estimator(self) -> Any:
@@ -319,34 +315,30 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ensemble = not prefit if self.ensemble == "auto" else bool(self.ensemble)
         if ensemble and isinstance(self.cv, str):
             raise InputError(
-                "ensemble: its members are of folds, but cv='prefit' makes none. Leave ensemble out, or give a number of folds "
-                "as cv."
+                "ensemble: its members are of folds, but cv='prefit' makes none. Leave ensemble out."
+            )
+        if prefit and fit_params:
+            raise InputError(
+                f"fit: {', '.join(fit_params)} would go to the fit of the estimator, which is fitted already. Leave it out."
             )
         if prefit:
-            if fit_params:
-                raise InputError(
-                    f"fit: {', '.join(fit_params)} would go to the fit of the estimator, which is fitted already. Leave it out."
-                )
             check_is_fitted(estimator)
         return prefit, ensemble
 
     def _calibrator(self, n_classes: int, many_labels: bool) -> Calibrator:
         """A copy of the calibrator that ``method`` means, not fitted."""
-        if many_labels:
-            if self.method is None or isinstance(self.method, MultilabelMCCT):
-                return MultilabelMCCT() if self.method is None else clone(self.method)
-            raise InputError(
-                "method: each row of y has many labels, which MultilabelMCCT() calibrates, and not "
-                f"{self.method!r}. Leave method out."
-            )
         if self.method is None:
-            return BinaryMCCT() if n_classes == 2 else MCCT()
+            return MultilabelMCCT() if many_labels else BinaryMCCT() if n_classes == 2 else MCCT()
+        if many_labels and not isinstance(self.method, MultilabelMCCT):
+            raise InputError(
+                f"method: each row of y has many labels, which MultilabelMCCT() calibrates, not {self.method!r}. Leave it out."
+            )
         if isinstance(self.method, Calibrator):
             if self.method.ignore_index is not None or self.method.class_axis not in (-1, 1):
                 raise InputError(
                     f"method: {type(self.method).__name__} has ignore_index={self.method.ignore_index} and "
-                    f"class_axis={self.method.class_axis}, which mean nothing here: the estimator gives one row of classes for "
-                    "each sample, and all labels are classes. Leave both out, and drop rows that do not count."
+                    f"class_axis={self.method.class_axis}, which mean nothing here: an estimator gives rows of classes. Leave "
+                    "both out."
                 )
             return clone(self.method)
         if isinstance(self.method, str):
@@ -379,8 +371,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if not folds:
             raise InputError(
                 f"No held-out row belongs to a class its model has seen (n_samples={len(trainer.y)}, {trainer.n_classes} "
-                "classes), so there is nothing to calibrate on. Give at least two rows a class, or fit the estimator on other "
-                "data and use cv='prefit'."
+                "classes). Give at least two rows a class, or fit the estimator on other data and use cv='prefit'."
             )
         model, encoded = (None, False) if ensemble else trainer.fit()
         name = type(trainer.estimator).__name__

@@ -370,33 +370,21 @@ def _tensor_to_calibrate(
 def _content(graph: onnx.GraphProto, output: str) -> tuple[str | None, str]:
     """What an output holds, and why: the node that makes it if that leaves no doubt, else its name."""
     node = _origin(graph, output, _MOVES)
-    because = "" if node is None else f"it comes from a node {node.op_type}"
-    holds = None if node is None else _made_by(graph, node)
-    if holds is not None:
-        return holds, because
-    for kind, pattern in _BY_NAME.items():
-        if pattern.search(output.lower()):
-            return kind, f"by its name {output!r}; if that is wrong, rename the output"
-    if node is None or node.op_type not in (*_LINEAR, "Add"):
-        return None, because
-    makers = [node, *(_maker(graph, name) for name in node.input)]
-    linear = any(one is not None and one.op_type in _LINEAR for one in makers)
-    return "logits" if linear else None, because
-
-
-def _made_by(graph: onnx.GraphProto, node: onnx.NodeProto) -> str | None:
-    """What a node gives where its type, or its attributes, leave no doubt."""
-    if node.op_type in ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier"):
+    kind = "" if node is None else node.op_type
+    because = f"it comes from a node {kind}"
+    makers = [] if node is None else [_maker(graph, name) for name in node.input]
+    if kind in _HOLDS:
+        return _HOLDS[kind], because
+    if node is not None and kind in ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier"):
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         if attributes.get("post_transform", b"NONE") != b"NONE" or attributes.get("prob_a"):
-            return "probabilities"
-        return None if node.op_type == "TreeEnsembleClassifier" else "logits"
-    if node.op_type == "Div":
-        total = _maker(graph, node.input[1])
-        if (
-            total is not None
-            and total.op_type in ("ReduceSum", "ReduceL1")
-            and total.input[0] == node.input[0]
-        ):
-            return "probabilities"
-    return _HOLDS.get(node.op_type)
+            return "probabilities", because
+        if kind != "TreeEnsembleClassifier":  # of trees without a transform only the name can tell
+            return "logits", because
+    if kind == "Div" and makers[1] is not None and makers[1].op_type in ("ReduceSum", "ReduceL1"):
+        return "probabilities", because
+    for held, pattern in _BY_NAME.items():
+        if pattern.search(output.lower()):
+            return held, f"by its name {output!r}; if that is wrong, rename the output"
+    sums = kind == "Add" and any(one is not None and one.op_type in _LINEAR for one in makers)
+    return "logits" if sums or kind in _LINEAR else None, because

@@ -12,6 +12,7 @@ column p becomes (1 - p, p), and zeros stand for half the smallest positive prob
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,36 +69,35 @@ class ArenaCalibrator(BaseEstimator):
 
 # Display name -> a function that makes a fresh calibrator, as CalArena registers them.
 CUSTOM_CALIBRATORS: dict[str, Callable[[], ArenaCalibrator]] = {
-    "monocal-TS": lambda: ArenaCalibrator(TemperatureScaling()),
-    "monocal-MCCT": lambda: ArenaCalibrator(MCCT()),
-    "monocal-MCCT-cv": lambda: ArenaCalibrator(MCCT(shrinkage="cv")),
-    "monocal-Conditional": lambda: ArenaCalibrator(ConditionalMCCT()),
-    # For two classes: it keeps the order of the rows.
-    "monocal-Binary": lambda: ArenaCalibrator(BinaryMCCT()),
-    # These may change the order of the classes.
-    "monocal-SVS": lambda: ArenaCalibrator(StructuredScaling(kind="vector")),
-    "monocal-SMS": lambda: ArenaCalibrator(StructuredScaling()),
-    "monocal-Structured": lambda: ArenaCalibrator(StructuredMCCT()),
+    f"monocal-{name}": partial(ArenaCalibrator, calibrator)
+    for name, calibrator in {
+        "TS": TemperatureScaling(),
+        "MCCT": MCCT(),
+        "MCCT-cv": MCCT(shrinkage="cv"),
+        "Conditional": ConditionalMCCT(),
+        "Binary": BinaryMCCT(),  # for two classes: it keeps the order of the rows
+        # These may change the order of the classes.
+        "SVS": StructuredScaling(kind="vector"),
+        "SMS": StructuredScaling(),
+        "Structured": StructuredMCCT(),
+    }.items()
 }
 
 
 def _rows(probabilities: Any) -> np.ndarray:
     """Probabilities (n, m) in double precision whose rows sum to one."""
     p = np.asarray(probabilities, dtype=np.float64)
-    if p.ndim == 1:
-        p = p[:, None]
+    p = p[:, None] if p.ndim == 1 else p
     if p.ndim != 2 or not p.size:
         raise InputError(f"probabilities must have shape (n,), (n, 1) or (n, m), but have {p.shape}.")
-    off = ~np.isfinite(p).all(axis=1) | (p < -_TOLERANCE).any(axis=1) | (p > 1 + _TOLERANCE).any(axis=1)
-    if off.any():
-        row = int(np.argmax(off))
-        raise InputError(f"probabilities: row {row} holds {p[row].min()} to {p[row].max()}, expected 0 to 1.")
-    p = np.clip(p, 0.0, 1.0)
     if p.shape[1] == 1:
         p = np.hstack([1.0 - p, p])
-    total = p.sum(axis=1, keepdims=True)
-    off = (np.abs(total - 1.0) > _TOLERANCE)[:, 0]
+    off = ~(p >= -_TOLERANCE).all(axis=1) | ~(np.abs(p.sum(axis=1) - 1.0) <= _TOLERANCE)
     if off.any():
         row = int(np.argmax(off))
-        raise InputError(f"probabilities: row {row} sums to {total[row, 0]:.6g}, expected 1.")
-    return resolvable(p / total)
+        raise InputError(
+            f"probabilities: row {row} holds {p[row].min():.6g} to {p[row].max():.6g} and sums to {p[row].sum():.6g}, expected "
+            "numbers of 0 to 1 that sum to 1."
+        )
+    p = np.clip(p, 0.0, 1.0)
+    return resolvable(p / p.sum(axis=1, keepdims=True))

@@ -117,14 +117,11 @@ class CalibrationMetric(Metric):
         if totals[-1] == 0 and not self._update_count:
             raise InputError("compute: no rows were seen yet. Call update(preds, target) first.")
         # Batches without rows give NaN: with an error here, `forward` would lose what it has seen before.
-        values = dict.fromkeys(self.names, float("nan"))
-        if totals[-1] > 0:
-            sums = self._nothing().unpack(totals[:-1])
-            values = {name: METRICS[name].value(sums) for name in self.names}
-        result = {
-            name: torch.tensor(value, dtype=torch.float32, device=self.totals.device)
-            for name, value in values.items()
-        }
+        sums = self._nothing().unpack(totals[:-1]) if totals[-1] > 0 else None
+        result = {}
+        for name in self.names:
+            value = float("nan") if sums is None else METRICS[name].value(sums)
+            result[name] = torch.tensor(value, dtype=torch.float32, device=self.totals.device)
         return result[self.names[0]] if self.single else result
 
     def _nothing(self) -> Statistics:

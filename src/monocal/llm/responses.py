@@ -20,6 +20,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ from ..io.opening import read_json
 SENTINEL = -9999.0
 # Log-probabilities are below it; NaN, infinity and whole numbers that no float can hold are not.
 _LARGEST = 1e300
+_NO_NUMBERS = (
+    "Ask the server for some: logprobs=true and top_logprobs=20 (chat), include=['message.output_text.logprobs'] and "
+    "top_logprobs=20 (Responses API), logprobs=20 (completions), prompt_logprobs=20 (vLLM)."
+)
 
 
 def _get(holder: Any, key: Any) -> Any:
@@ -40,25 +45,17 @@ def _get(holder: Any, key: Any) -> Any:
     return holder[key] if isinstance(key, int) else getattr(holder, key, None)
 
 
-@dataclass(frozen=True)
 class Entry:
-    """A number in a response: ``holder[key]``."""
+    """A log-probability in a response, ``holder[key]``, with the name of its token: text, text with bytes, or a number."""
 
-    holder: Any
-    key: Any
-    name: Any = None  # of its token: text, or a number
-    rank: int | None = None
-
-    @property
-    def value(self) -> float:
-        """The log-probability, -inf for a sentinel."""
-        logprob = _get(self.holder, self.key)
+    def __init__(self, holder: Any, key: Any, name: Any, rank: Any = None):
+        self.holder, self.key, self.name = holder, key, name
+        self.rank = None if rank is None else index(rank)
+        logprob = _get(holder, key)
         number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
         if logprob is not None and not (number and logprob < _LARGEST):
-            raise InputError(
-                f"responses: {logprob!r} is given as the log-probability of {self.name!r}: expected a number."
-            )
-        return -np.inf if logprob is None or logprob <= SENTINEL else float(logprob)
+            raise TypeError(f"{logprob!r:.40} is given as the log-probability of {name!r}, expected a number")
+        self.value = -np.inf if logprob is None or logprob <= SENTINEL else float(logprob)
 
     def write(self, value: float) -> None:
         value = max(value, SENTINEL)  # as JSON and the servers have it
@@ -81,17 +78,12 @@ class Position:
 
     @property
     def where(self) -> str:
-        return _where(*self.place)
+        return "response {}, choice {}, position {}".format(*self.place)
 
     @property
     def own_place(self) -> int | None:
-        """Where the actual token stands among the entries: by its name, and its number where several have that name."""
-        if self.by_order:
-            return 0
-        alike = [i for i, entry in enumerate(self.entries) if entry.name == self.actual]
-        if len(alike) > 1 and self.own is not None:
-            alike = [i for i in alike if self.entries[i].value == self.own.value] or alike
-        return alike[0] if alike else None
+        """Where the actual token stands among the entries."""
+        return next((i for i, entry in enumerate(self.entries) if entry.name == self.actual), None)
 
     def added(self, k: int | None) -> set[int]:
         """Which entries are not among the k largest: at most the actual token, where k is not given."""
@@ -110,50 +102,41 @@ class Position:
         return {own} if values[own] < np.delete(values, own).min() else set()
 
 
-def _where(response: int, choice: int, index: int | None = None) -> str:
-    return f"response {response}, choice {choice}" + ("" if index is None else f", position {index}")
-
-
 def positions(responses: Sequence[Any], part: str | None, at: int | None) -> list[Position]:
     """All positions, or of each text the one ``at`` a place; ``part`` is "prompt", "generated" or None for the one there is."""
-    bodies = [_body(i, response) for i, response in enumerate(responses)]
-    by_part = {
-        name: [list(filter(None, read(i, body))) for i, body in enumerate(bodies)]
-        for name, read in (("generated", _generated), ("prompt", _prompts))
-        if part in (None, name)
-    }
-    present = [texts for texts in by_part.values() if any(texts)]
-    if len(present) > 1:
+    read = []
+    for i, response in enumerate(responses):
+        try:
+            read.append([(kind, text) for kind, text in _texts(i, _body(i, response)) if text])
+        except InputError:
+            raise
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            raise InputError(f"responses: response {i} is not what servers write ({error}).") from error
+    parts = {kind for texts in read for kind, _ in texts if part in (None, kind)}
+    if len(parts) > 1:
         raise InputError(
             "responses: there are log-probabilities of prompts and of what was generated. Say which: part='prompt' or "
             "part='generated'."
         )
-    if not present:
-        what = f"of the {part} part " if part else ""
-        raise InputError(
-            f"responses: there are no log-probabilities {what}in them. Ask the server for some: logprobs=true and "
-            "top_logprobs=20 (chat), include=['message.output_text.logprobs'] and top_logprobs=20 (Responses API), logprobs=20 "
-            "(completions), prompt_logprobs=20 (vLLM)."
-        )
+    if not parts:
+        what = f" of the {part} part" if part else ""
+        raise InputError(f"responses: there are no log-probabilities{what} in them. {_NO_NUMBERS}")
     rows: list[Position] = []
-    for i, texts in enumerate(present[0]):
-        if not texts:
+    for i, texts in enumerate(read):
+        own = [text for kind, text in texts if kind in parts]
+        if not own:
             raise InputError(
                 f"responses: response {i} has no log-probabilities, others have. Leave it out, and its label with it."
             )
-        for text in texts:
+        for text in own:
             if at is not None and not -len(text) <= at < len(text):
                 raise InputError(
-                    f"position: {_where(*text[0].place[:2])} has {len(text)} positions with log-probabilities, and {at} is "
-                    "asked for."
+                    f"position: a text of response {i} has {len(text)} positions with log-probabilities, and {at} is asked for."
                 )
             rows += text if at is None else [text[at]]
     for row in rows:
         if not row.entries:
-            raise InputError(
-                f"responses: {row.where} names no likely tokens. Ask the server for them: top_logprobs=20 (chat), logprobs=20 "
-                "(completions)."
-            )
+            raise InputError(f"responses: {row.where} names no likely tokens. {_NO_NUMBERS}")
     return rows
 
 
@@ -170,117 +153,76 @@ def _body(i: int, response: Any) -> Any:
     return body
 
 
-def _generated(i: int, response: Any) -> Iterator[list[Position]]:
-    yield from _responses_api(i, response)
-    name = "choices" if _get(response, "choices") else "outputs"
-    for c, choice in enumerate(_listed(response, name, f"response {i}")):
+def _texts(i: int, body: Any) -> Iterator[tuple[str, list[Position]]]:
+    """Part and positions of every text in a response."""
+    c = 0
+    for item in _get(body, "output") or ():  # also reasoning and calls of tools, which have no texts
+        for piece in _get(item, "content") or ():
+            tokens = _get(piece, "logprobs")
+            if tokens:
+                yield "generated", [_chat(token, (i, c, j)) for j, token in enumerate(tokens)]
+                c += 1
+    choices = _get(body, "choices") or ()
+    for c, choice in enumerate(choices or _get(body, "outputs") or ()):
         logprobs = _get(choice, "logprobs")
         if isinstance(logprobs, Sequence):
-            yield list(_by_number(choice, "logprobs", "token_ids", i, c))
+            yield "generated", list(_by_number(logprobs, _get(choice, "token_ids"), i, c))
         elif _get(logprobs, "content") is not None:
-            yield [
-                _chat(token, (i, c, j)) for j, token in enumerate(_listed(logprobs, "content", _where(i, c)))
-            ]
+            yield "generated", [_chat(token, (i, c, j)) for j, token in enumerate(_get(logprobs, "content"))]
         elif logprobs is not None:
-            yield list(_completion(logprobs, i, c))
-
-
-def _responses_api(i: int, response: Any) -> Iterator[list[Position]]:
-    """The texts of OpenAI's Responses API. Its output also holds reasoning and calls of tools, which have no texts."""
-    c = 0
-    for item in _listed(response, "output", f"response {i}"):
-        for part in _listed(item, "content", _where(i, c)):
-            tokens = _listed(part, "logprobs", _where(i, c))
-            if tokens:
-                yield [_chat(token, (i, c, j)) for j, token in enumerate(tokens)]
-                c += 1
-
-
-def _prompts(i: int, response: Any) -> Iterator[list[Position]]:
-    """Of a response (chat, and vLLM's own objects) or of its choices (completions)."""
-    for c, holder in enumerate([response, *_listed(response, "choices", f"response {i}")]):
-        yield list(_by_number(holder, "prompt_logprobs", "prompt_token_ids", i, max(c - 1, 0)))
-
-
-def _listed(holder: Any, key: str, where: str) -> Sequence[Any]:
-    """A list under a name; an empty one where there is nothing."""
-    items = _get(holder, key)
-    if items is None:
-        return ()
-    if isinstance(items, str) or not isinstance(items, Sequence):
-        raise InputError(f"responses: {where} has {items!r:.40} under {key!r}: expected a list.")
-    return items
+            yield "generated", list(_completion(logprobs, i, c))
+    # Of a response (chat, and vLLM's own objects) or of its choices (completions).
+    for c, holder in enumerate([body, *choices]):
+        rows, ids = _get(holder, "prompt_logprobs"), _get(holder, "prompt_token_ids")
+        yield "prompt", list(_by_number(rows or (), ids, i, max(c - 1, 0)))
 
 
 def _chat(item: Any, place: tuple[int, int, int]) -> Position:
-    where = _where(*place)
-    entries = [Entry(e, "logprob", _name(e, where)) for e in _listed(item, "top_logprobs", where)]
-    name = _name(item, where) if entries else None
+    entries = [Entry(e, "logprob", _name(e)) for e in _get(item, "top_logprobs") or ()]
+    name = _name(item) if entries else None
     return Position(place, entries, name, Entry(item, "logprob", name), falling=True)
 
 
-def _name(holder: Any, where: str) -> Any:
+def _name(holder: Any) -> Any:
     """A token's text; with its bytes, where these are not those of the text."""
-    text = _text(_get(holder, "token"), where)
-    raw = _listed(holder, "bytes", where)
-    if not raw or number_of(text) is not None or list(text.encode(errors="replace")) == list(raw):
+    text, raw = _text(_get(holder, "token")), list(_get(holder, "bytes") or ())
+    if not raw or number_of(text) is not None or list(text.encode(errors="replace")) == raw:
         return text
-    if not all(isinstance(byte, int) and 0 <= byte < 256 for byte in raw):
-        raise InputError(f"responses: {where} has {raw!r:.40} under 'bytes': expected numbers of 0 to 255.")
     return (text, bytes(raw))
 
 
-def _text(token: Any, where: str) -> Any:
+def _text(token: Any) -> Any:
     if not isinstance(token, str) and number_of(token) is None:
-        raise InputError(f"responses: {where} has the token {token!r:.40}: expected text.")
+        raise TypeError(f"{token!r:.40} is given as a token, expected text")
     return token
 
 
 def _completion(logprobs: Any, i: int, c: int) -> Iterator[Position]:
     """The first token of an echoed prompt has no log-probability: null."""
-    tokens, own = (_listed(logprobs, name, _where(i, c)) for name in ("tokens", "token_logprobs"))
-    for j, likely in enumerate(_listed(logprobs, "top_logprobs", _where(i, c))):
+    tokens, own = (_get(logprobs, name) or () for name in ("tokens", "token_logprobs"))
+    for j, likely in enumerate(_get(logprobs, "top_logprobs") or ()):
         if likely is not None:
-            where = _where(i, c, j)
-            name = _text(tokens[j], where) if j < len(tokens) else None
-            entries = [Entry(likely, token, _text(token, where)) for token in _mapping(likely, where)]
+            name = _text(tokens[j]) if j < len(tokens) else None
+            entries = [Entry(likely, token, _text(token)) for token in likely.keys()]  # noqa: SIM118  a list has none
             yield Position((i, c, j), entries, name, Entry(own, j, name) if j < len(own) else None)
 
 
-def _mapping(likely: Any, where: str) -> Mapping[Any, Any]:
-    if not isinstance(likely, Mapping):
-        raise InputError(
-            f"responses: {where} has {likely!r:.40} for its likely tokens: expected log-probabilities by token."
-        )
-    return likely
-
-
-def _by_number(holder: Any, name: str, ids_name: str, i: int, c: int) -> Iterator[Position]:
+def _by_number(rows: Any, token_ids: Any, i: int, c: int) -> Iterator[Position]:
     """vLLM's own form. The actual token is the first of its row; the first token of a prompt has no row."""
-    token_ids = _listed(holder, ids_name, _where(i, c))
-    by_order = _get(holder, ids_name) is None
-    for j, row in enumerate(_listed(holder, name, _where(i, c))):
+    for j, row in enumerate(rows):
         if not row:
             continue
-        where = _where(i, c, j)
-        entries = [_numbered(row, key, entry, where) for key, entry in _mapping(row, where).items()]
-        if not by_order and (j >= len(token_ids) or not isinstance(token_ids[j], int)):
-            raise InputError(
-                f"responses: {where} has no number in {ids_name!r}: expected one for every token."
+        entries = []
+        for key, entry in row.items():
+            number = number_of(key) if isinstance(key, int) else number_in(str(key))
+            if number is None:
+                raise TypeError(f"{str(key)[:40]!r} is given as a token's number")
+            plain = isinstance(entry, int | float)
+            entries.append(
+                Entry(row, key, number) if plain else Entry(entry, "logprob", number, _get(entry, "rank"))
             )
-        yield Position((i, c, j), entries, entries[0].name if by_order else token_ids[j], by_order=by_order)
-
-
-def _numbered(row: Any, key: Any, entry: Any, where: str) -> Entry:
-    number = number_of(key) if isinstance(key, int) else number_in(str(key))
-    if number is None:
-        raise InputError(f"responses: {where} has the key {str(key)[:40]!r}: expected a token's number.")
-    if isinstance(entry, int | float):
-        return Entry(row, key, number)
-    rank = _get(entry, "rank")
-    if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
-        raise InputError(f"responses: {where} has the rank {rank!r:.40}: expected a whole number.")
-    return Entry(entry, "logprob", number, rank=rank)
+        actual = entries[0].name if token_ids is None else index(token_ids[j])
+        yield Position((i, c, j), entries, actual, by_order=token_ids is None)
 
 
 @dataclass(frozen=True)
@@ -309,16 +251,16 @@ class Origin:
             at = now[row]
             named = np.isfinite(new)  # filled places have numbers that mean nothing
             new_logs = dict(zip(numbers[named].tolist(), new[named].tolist(), strict=True))
-            old = [entry.value for entry in at.entries]
             logs = [new_logs.get(number) for number in vocabulary.numbers_of(at)]
             # A token that is not in the row gets the number of those with its value, so that ties stay ties.
-            tied = {value: log for value, log in zip(old, logs, strict=True) if log is not None}
+            pairs = zip(at.entries, logs, strict=True)
+            tied = {entry.value: log for entry, log in pairs if log is not None}
             if at.own is not None and np.isfinite(at.own.value):
                 log = None if at.own_place is None else logs[at.own_place]
                 at.own.write(tied.get(at.own.value, float(other)) if log is None else log)
-            for entry, value, log in zip(at.entries, old, logs, strict=True):
-                if np.isfinite(value):
-                    entry.write(tied.get(value, float(other)) if log is None else log)
+            for entry, log in zip(at.entries, logs, strict=True):
+                if np.isfinite(entry.value):
+                    entry.write(tied.get(entry.value, float(other)) if log is None else log)
         return responses[0] if self.single else responses
 
 
@@ -348,9 +290,6 @@ def read_top(
     shuffled = any(row.by_order and beyond - {0} for row, beyond in zip(rows, added, strict=True))
     if not shuffled and all(row.actual is not None for row in rows):
         tokens = np.array(numbering.labels([row.actual for row in rows]), dtype=np.int64)
-        for i, row in enumerate(rows):
-            if row.own_place is not None:
-                tokens[i] = of_rows[i][row.own_place]
     places = np.array([row.place for row in rows])
     origin = Origin(responses, single, part, position, numbering, np.arange(len(rows)), places, tokens)
     return values, ids, origin
@@ -362,9 +301,9 @@ _MOST, _DIGITS = 2**63, 18
 
 
 class Vocabulary(dict[Any, int]):
-    """Numbers of tokens by their text, ``("text", b"...")`` where the bytes are others, ``("text", 2)`` for the second in a row.
+    """Numbers of tokens by their text, or by ``("text", b"...")`` where the bytes are others.
 
-    ``free`` is the first number that no token has.
+    ``free`` is the first number that no token has. A vocabulary that ``grows`` gives every new token a number.
     """
 
     grows, free = True, 0
@@ -374,10 +313,10 @@ class Vocabulary(dict[Any, int]):
         """A vocabulary of its own from what a caller gives: None, a mapping, or the tokens in the order of their numbers."""
         if tokens is None:
             return cls()
+        if isinstance(tokens, Vocabulary):
+            return copy.copy(tokens)
         if isinstance(tokens, Mapping):
             made = cls(tokens)
-            if not isinstance(tokens, Vocabulary):
-                made._check()
         elif isinstance(tokens, Sequence) and not isinstance(tokens, str | bytes):
             twice = next((token for token, n in Counter(map(str, tokens)).items() if n > 1), None)
             if twice is not None:
@@ -388,51 +327,36 @@ class Vocabulary(dict[Any, int]):
                 "vocabulary must be a mapping of tokens to numbers, or a list of tokens, but is "
                 f"{type(tokens).__name__}."
             )
-        made.grows = isinstance(tokens, Vocabulary) and tokens.grows
-        made.free = 1 + max(made.values(), default=-1)
+        wrong = [n for n in made.values() if not isinstance(n, int | np.integer) or not 0 <= n < _MOST]
+        if wrong or len(set(made.values())) < len(made):
+            raise InputError(
+                "vocabulary: every token must have a whole number of its own, from 0 on"
+                + (f", but one has {wrong[0]!r:.40}." if wrong else ", but two have the same.")
+            )
+        made.grows, made.free = False, 1 + max(made.values(), default=-1)
         return made
 
-    def _check(self) -> None:
-        seen: dict[int, Any] = {}
-        for token, number in self.items():
-            if (
-                not isinstance(number, int | np.integer)
-                or isinstance(number, bool)
-                or not 0 <= number < _MOST
-            ):
-                raise InputError(
-                    f"vocabulary has {number!r:.40} for the token {token!r:.40}: expected a whole number from 0 on."
-                )
-            if seen.setdefault(int(number), token) != token:
-                raise InputError(
-                    f"vocabulary has the number {number} for {seen[int(number)]!r:.40} and for {token!r:.40}: every token has "
-                    "one of its own."
-                )
-
     def numbers_of(self, row: Position) -> list[int]:
-        """Numbers of the tokens of a row; a vocabulary that grows has one for every token."""
-        result: list[int] = []
-        seen: Counter[Any] = Counter()
+        """Numbers of the tokens of a row."""
+        result = []
         for entry in row.entries:
             name, number = entry.name, number_of(entry.name)
-            if number is None:
-                if isinstance(name, tuple) and name not in self and not self.grows:
-                    name = name[0]  # the caller's vocabulary has texts alone
-                seen[name] += 1
-                key = name if seen[name] == 1 else (name, seen[name])
-                if key not in self and not self.grows:
-                    lacks = (
-                        "which it lacks" if seen[name] == 1 else "twice, so texts do not tell tokens apart"
-                    )
+            if number is None and isinstance(name, tuple) and name not in self and not self.grows:
+                name = name[0]  # the caller's vocabulary has texts alone
+            if number is None and name not in self:
+                if not self.grows:
                     raise InputError(
-                        f"vocabulary: {row.where} has the token {name!r} {lacks}. Ask the server for numbers (vLLM: "
+                        f"vocabulary: {row.where} has the token {name!r} which it lacks. Ask the server for numbers (vLLM: "
                         "return_tokens_as_token_ids=true), or leave vocabulary= out: then every token gets a number here."
                     )
-                if key not in self:
-                    self[key] = self.free
-                    self.free += 1
-                number = self[key]
-            result.append(number)
+                self[name] = self.free
+                self.free += 1
+            result.append(self[name] if number is None else number)
+        if len(set(result)) < len(result):
+            raise InputError(
+                f"responses: {row.where} has a token twice, so texts do not tell tokens apart. Ask the server for bytes or for "
+                "numbers (vLLM: return_tokens_as_token_ids=true)."
+            )
         return result
 
     def labels(self, names: Sequence[Any]) -> list[int]:
