@@ -13,7 +13,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_score, train_test_split
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, train_test_split
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -123,11 +123,9 @@ def test_metadata_routing(problem):
 
 def test_pipelines_search_and_scores(problem):
     X, _, y, _ = problem
-    pipeline = make_pipeline(StandardScaler(), mc.CalibratedClassifier(LinearSVC(), cv=3))
-    assert cross_val_score(pipeline, X, y, scoring="neg_log_loss", cv=3).mean() > -1.2
     search = GridSearchCV(
-        mc.CalibratedClassifier(LogisticRegression(), mc.MCCT(), cv=3),
-        {"estimator__C": [0.01, 1.0], "method__shrinkage": [0.0, 1.0]},
+        mc.CalibratedClassifier(LogisticRegression(), mc.MCCT(), cv=2),
+        {"estimator__C": [0.01, 1.0], "method__shrinkage": [1.0]},
         scoring="neg_log_loss",
         cv=2,
     ).fit(X, y)
@@ -138,25 +136,6 @@ def test_pipelines_search_and_scores(problem):
     words = mc.CalibratedClassifier(make_pipeline(CountVectorizer(), MultinomialNB()))
     words.fit(texts, ["+", "-"] * 12)
     assert list(words.predict(["good", "bad"])) == ["+", "-"]
-
-
-def test_every_name_of_the_command_line(problem):
-    X, X_test, y, _ = (part[:120] for part in problem)
-    plain = LogisticRegression().fit(X, y)
-    for info in mc.all_calibrators():
-        name = info.name.lower().replace(" ", "-")
-        if info.extras or info.published:
-            continue
-        model = mc.CalibratedClassifier(plain, name, cv="prefit").fit(X_test, y)
-        assert type(model.calibrator_) is info.cls
-        assert model.predict_proba(X).shape == (len(X), 4)
-    for short, cls in {
-        "mcct_inverse": mc.MCCTInverse,
-        "conditional": mc.ConditionalMCCT,
-        "structured": mc.StructuredMCCT,
-        "temperature": mc.TemperatureScaling,
-    }.items():
-        assert type(mc.CalibratedClassifier(plain, short, cv="prefit").fit(X, y).calibrator_) is cls
 
 
 def test_golden_digits():

@@ -58,26 +58,6 @@ def test_an_ensemble_is_the_mean_of_its_members(problem):
     assert single.calibrated_classifiers_[0].calibrators == [single.calibrator_]
 
 
-def test_an_ensemble_of_a_frozen_estimator(problem):
-    """As in scikit-learn: one model, a calibrator for each fold; "auto" makes none, nor of cv="prefit"."""
-    X, X_cal, y, y_cal = problem
-    frozen = FrozenEstimator(LinearSVC().fit(X, y))
-    model = mc.CalibratedClassifier(frozen, cv=3, ensemble=True).fit(X_cal, y_cal)
-    fold = _fold_numbers(X_cal, y_cal, 3)
-    scores = frozen.decision_function(X_cal)
-    expected = np.mean(
-        [
-            mc.ConditionalMCCT().fit(scores[fold == k], y_cal[fold == k]).predict_proba(scores)
-            for k in range(3)
-        ],
-        axis=0,
-    )
-    np.testing.assert_allclose(model.predict_proba(X_cal), expected, atol=1e-12)
-    for estimator, cv, members in ((frozen, 3, 1), (frozen.estimator, "prefit", 1), (LinearSVC(), 3, 3)):
-        auto = mc.CalibratedClassifier(estimator, cv=cv, ensemble="auto").fit(X_cal, y_cal)
-        assert len(auto.calibrated_classifiers_) == members
-
-
 def test_more_folds_than_rows(problem):
     X, _, y, _ = problem
     for ensemble in (False, True):
@@ -86,6 +66,9 @@ def test_more_folds_than_rows(problem):
     few = np.where(np.arange(len(y)) < 3, 4, y)
     with pytest.raises(mc.InputError, match="Requesting 4-fold cross-validation but provided less than 4"):
         mc.CalibratedClassifier(LinearSVC(), cv=KFold(4), ensemble=True).fit(X, few)
+    for estimator, cv, members in ((FrozenEstimator(LinearSVC().fit(X, y)), 3, 1), (LinearSVC(), 3, 3)):
+        auto = mc.CalibratedClassifier(estimator, "mcct", cv=cv, ensemble="auto").fit(X, y)
+        assert len(auto.calibrated_classifiers_) == members
     with pytest.raises(mc.InputError, match="LeaveOneOut cross-validation does not allow"):
         mc.CalibratedClassifier(LinearSVC(), cv=LeaveOneOut(), ensemble=True).fit(X, y)
 

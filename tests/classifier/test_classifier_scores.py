@@ -25,12 +25,10 @@ PAIRS = {"decision_function_shape": "ovo"}
 @pytest.mark.parametrize(
     ("make", "wrap"),
     [
-        (SVC, lambda svc: svc),
-        (NuSVC, lambda svc: svc),
-        (SVC, lambda svc: make_pipeline(StandardScaler(), svc)),
+        (NuSVC, lambda svc: make_pipeline(StandardScaler(), svc)),
         (SVC, lambda svc: GridSearchCV(svc, {"kernel": ["rbf"]}, cv=2)),
     ],
-    ids=["SVC", "NuSVC", "pipeline", "search"],
+    ids=["pipeline", "search"],
 )
 def test_scores_of_pairs_are_not_taken_for_scores_of_classes(make, wrap, classes):
     X, y = make_classification(
@@ -111,14 +109,6 @@ def test_decision_values_of_any_size(exponent, method, classes):
     assert mc.metrics.nll(far.predict_proba(X), y) == pytest.approx(
         mc.metrics.nll(plain.predict_proba(X), y), abs=0.02
     )
-
-
-def test_the_default_estimator(problem):
-    X, X_test, y, _ = problem
-    model = mc.CalibratedClassifier(cv=2).fit(X, y)
-    assert isinstance(model.estimator_, LinearSVC)
-    again = mc.CalibratedClassifier(LinearSVC(random_state=0), cv=2).fit(X, y)
-    np.testing.assert_array_equal(model.predict_proba(X_test), again.predict_proba(X_test))
 
 
 def _torch_classifier(torch):

@@ -84,13 +84,20 @@ def test_parity_on_real_logits(name, shared_logits):
 @pytest.mark.parametrize(("dtype", "unit", "bound"), [("float32", 1, 1e-6), ("float64", np.pi, 1e-12)])
 def test_parity_and_order_on_hard_rows(fitted, rows, dtype, unit, bound):
     z = rows.astype(dtype) * unit
-    p = run(fitted.to_onnx(dtype=dtype), z)
+    model = fitted.to_onnx(dtype=dtype)
+    assert {node.domain for node in model.graph.node} == {""}
+    assert [o.version for o in model.opset_import if o.domain == ""] == [17]
+    one = session(model)
+    assert one.get_inputs()[0].shape == ["batch", M]
+    p = one.run(None, {"logits": z})[0]
     assert p.dtype == dtype
     assert_order_kept(z, p)
     assert (p[np.isinf(z)] == 0).all()
     np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-6)
     ordinary = sane(z)
     np.testing.assert_allclose(p[ordinary], fitted.predict_proba(z)[ordinary], rtol=0, atol=bound)
+    np.testing.assert_array_equal(one.run(None, {"logits": z[:1]})[0], p[:1])
+    assert one.run(None, {"logits": z[:0]})[0].shape == (0, M)
 
 
 def test_calibrated_logits_output(fitted, rows):
@@ -155,18 +162,6 @@ def test_probabilities_with_zeros():
     got = run(model, hard)
     np.testing.assert_allclose(got, cal.predict_proba(hard), rtol=0, atol=1e-6)
     assert_order_kept(hard, got)
-
-
-def test_graph_is_standard_and_of_any_batch_size(fitted):
-    model = fitted.to_onnx()
-    assert {node.domain for node in model.graph.node} == {""}
-    assert [o.version for o in model.opset_import if o.domain == ""] == [17]
-    s = session(model)
-    assert s.get_inputs()[0].shape == ["batch", M]
-    z = fit_set()[0][:64].astype(np.float32)
-    whole = s.run(None, {"logits": z})[0]
-    np.testing.assert_array_equal(s.run(None, {"logits": z[:1]})[0], whole[:1])
-    assert s.run(None, {"logits": z[:0]})[0].shape == (0, M)
 
 
 def test_one_class():

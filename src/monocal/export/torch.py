@@ -30,8 +30,6 @@ from ..engines import triton_map
 from ..errors import InputError
 
 xp = torch_functions()
-# Integers of as many bytes as a floating-point type.
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 # Logits that are worked on together on the host: about what stays in the cache.
 _BLOCK = 2**16
 # Where torch keeps the state that is no parameter and no buffer.
@@ -357,15 +355,12 @@ class CalibratorModule(torch.nn.Module):
     # State
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> CalibratorModule:
-        # A model cast to half precision must not round the calibrator with it: integers are moved, never cast.
-        floating = {name: t for name, t in self._buffers.items() if t is not None and t.is_floating_point()}
-        for name, t in floating.items():
-            self._buffers[name] = t.view(_BITS[t.element_size()])
-        super()._apply(fn, recurse)
-        for name, t in floating.items():
-            moved = self._buffers[name]
-            assert moved is not None
-            self._buffers[name] = moved.view(t.dtype)
+        def without_cast(t: torch.Tensor) -> torch.Tensor:
+            moved: torch.Tensor = fn(t)
+            return moved if moved.dtype == t.dtype else t.to(moved.device)
+
+        # A model cast to half precision must not round the calibrator with it.
+        super()._apply(without_cast, recurse)
         self.refresh()
         return self
 

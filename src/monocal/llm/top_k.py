@@ -75,8 +75,6 @@ class TopK:
     n_classes: int | None = None
     k: int | None = None
     origin: Origin | None = field(default=None, repr=False)
-    # (n, k), values of the largest; -inf for what belongs to the rest
-    named: np.ndarray = field(init=False, repr=False)
     rest_count: np.ndarray = field(init=False, repr=False)  # (n,), N
     rest_value: np.ndarray = field(init=False, repr=False)  # (n,), z_rest
 
@@ -104,12 +102,10 @@ class TopK:
             )
         total = np.broadcast_to(total, (len(z),))
         _check_total(z, total)
-        named = np.where(_among_largest(z, total, self.n_classes or _MOST), z, -np.inf)
-        least = (np.isfinite(z) & np.isinf(named)).sum(axis=1)
-        count, value = _rest_of(named, total, self.n_classes, least)
-        _warn_of_too_little(named, total, count, value)
-        of_rows = {"values": z, "ids": ids, "logsumexp": total}
-        for name, array in {**of_rows, "named": named, "rest_count": count, "rest_value": value}.items():
+        count, value = _rest_of(z, total, self.n_classes)
+        _warn_of_too_little(z, total, count, value)
+        arrays = {"values": z, "ids": ids, "logsumexp": total, "rest_count": count, "rest_value": value}
+        for name, array in arrays.items():
             object.__setattr__(self, name, array)
 
     def __len__(self) -> int:
@@ -199,12 +195,7 @@ class TopK:
     @property
     def top_class(self) -> np.ndarray:
         """The class of the largest logit of each row, (n,)."""
-        return self.ids[np.arange(len(self)), self.named.argmax(axis=1)]
-
-    @property
-    def other_count(self) -> np.ndarray:
-        """How many classes of the rest a row does not name, (n,)."""
-        return self.rest_count - self.of_rest.sum(axis=1)
+        return self.ids[np.arange(len(self)), self.values.argmax(axis=1)]
 
     @property
     def tokens(self) -> np.ndarray | None:
@@ -238,23 +229,17 @@ class TopK:
 
     def label_column(self, labels: np.ndarray) -> np.ndarray:
         """Where each row names its label; k where it does not."""
-        named = (self.ids == labels[:, None]) & np.isfinite(self.named)
+        named = (self.ids == labels[:, None]) & np.isfinite(self.values)
         return np.where(named.any(axis=1), named.argmax(axis=1), self.values.shape[1])
-
-    @property
-    def of_rest(self) -> np.ndarray:
-        """What is named and one of the rest all the same, (n, k)."""
-        return np.isfinite(self.values) & np.isinf(self.named)
 
     def probabilities(self) -> TopKProbabilities:
         """The probabilities that the model gave, uncalibrated, with the rest spread as everywhere here."""
         with np.errstate(divide="ignore"):
-            total = np.logaddexp(logsumexp(self.named, axis=1), self.rest_value + np.log(self.rest_count))
-        each = self.rest_value - total
-        logs = np.where(self.of_rest, each[:, None], self.values - total[:, None])
+            total = np.logaddexp(logsumexp(self.values, axis=1), self.rest_value + np.log(self.rest_count))
+        logs, log_each = self.values - total[:, None], self.rest_value - total
         with np.errstate(under="ignore"):
-            p, p_each = np.exp(logs), np.where(self.rest_count > 0, np.exp(each), 0.0)
-        return TopKProbabilities(p, self.ids, p_each * self.other_count, p_each, logs, each, self)
+            p, each = np.exp(logs), np.where(self.rest_count > 0, np.exp(log_each), 0.0)
+        return TopKProbabilities(p, self.ids, each * self.rest_count, each, logs, log_each, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +251,7 @@ class TopKProbabilities:
     Attributes
     ----------
     probabilities : ndarray of shape (n, k)
-        In the order of the logits; 0 in filled places. What is named but belongs to the rest has ``each``.
+        In the order of the logits; 0 in filled places.
     ids : ndarray of shape (n, k)
     rest : ndarray of shape (n,)
         Probability of all other classes.
@@ -372,47 +357,21 @@ def _warn_of_too_little(named: np.ndarray, total: np.ndarray, count: np.ndarray,
         warn(
             f"logsumexp: in row {row} the named classes and {count[row]:.0f} others, none above them, have "
             f"{np.exp(held - total)[row]:.1%} of the total at most ({short.sum()} such rows). Their probabilities were scaled "
-            "to 1. Is n_classes, or logsumexp, that of all classes?"
+            "to 1. Is n_classes, or logsumexp, that of all classes? Classes that are named besides the k largest are left out "
+            "with k=."
         )
 
 
-def _mass(named: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """``log R``, given the log-sum-exp of the named classes."""
-    with np.errstate(divide="ignore"):
-        share = np.log(-np.expm1(np.minimum(named - total, 0.0)))
-    return np.maximum(share, _LEAST_REST) + total
-
-
-def _among_largest(z: np.ndarray, total: np.ndarray, n_classes: int) -> np.ndarray:
-    """Which classes can be the largest of their rows, (n, k): as many as leave a rest whose mean is not above the lowest.
-
-    All, where no number of them does: then the log-sum-exp is not that of so few classes.
-    """
-    order = np.argsort(-z, axis=1, kind="stable")
-    falling = np.take_along_axis(z, order, axis=1)
-    with np.errstate(invalid="ignore"):
-        mass = _mass(np.logaddexp.accumulate(falling, axis=1), total[:, None])
-    kept = 1 + np.arange(z.shape[1])
-    others = n_classes - kept
-    fits = (mass - np.log(np.maximum(others, 1)) <= falling + 1e-9) | (others <= 0)
-    fits |= mass <= total[:, None] + _LEAST_REST + 1.0  # nothing that differs from rounding
-    fits &= np.isfinite(falling)
-    most = np.where(fits.any(axis=1), (kept * fits).max(axis=1), z.shape[1])
-    among = np.empty(z.shape, dtype=bool)
-    np.put_along_axis(among, order, kept <= most[:, None], axis=1)
-    return among
-
-
-def _rest_of(
-    z: np.ndarray, total: np.ndarray, n_classes: int | None, least: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """``N``, not below ``least``, and ``z_rest`` of each row."""
+def _rest_of(z: np.ndarray, total: np.ndarray, n_classes: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """``N`` and ``z_rest`` of each row."""
     valid = np.isfinite(z)
-    mass = _mass(logsumexp(z, axis=1), total)
+    with np.errstate(divide="ignore"):
+        share = np.log(-np.expm1(np.minimum(logsumexp(z, axis=1) - total, 0.0)))
+    mass = np.maximum(share, _LEAST_REST) + total
     lowest = np.where(valid, z, np.inf).min(axis=1)
     if n_classes is None:
         below = np.ceil(np.exp(np.minimum(mass - lowest, np.log(_MOST))) * (1.0 - 1e-12))
-        count = np.maximum(np.maximum(below, least), 1.0)
+        count = np.maximum(below, 1.0)
     else:
         count = (n_classes - valid.sum(axis=1)).astype(np.float64)
     return count, np.minimum(mass - np.log(np.maximum(count, 1.0)), lowest)

@@ -76,7 +76,7 @@ class TopKSource(OutOfCore):
         top = self.top
         if top.origin is not None and (len(rank_map.starts) > 1 or not same_on_all(rank_map.factors)):
             top = top.filled_to(expected)
-        z = top.named
+        z = top.values
         in_use = min(rank_map.top_k or z.shape[1], z.shape[1])
         if len(rank_map.starts) > 1 and in_use != expected:
             raise InputError(
@@ -99,14 +99,11 @@ class TopKSource(OutOfCore):
         total = e.sum(axis=1) + top.rest_count * e_rest
         log_total = np.log(total) + highest
         if row_map.method == "transform":
-            f = np.where(top.of_rest, f_rest[:, None], keep_argmax(f, z))
-            return TopK(f, top.ids, log_total, top.n_classes, origin=top.origin)
+            return TopK(keep_argmax(f, z), top.ids, log_total, top.n_classes, origin=top.origin)
         share = 1.0 / total
         each = np.where(top.rest_count > 0, e_rest * share, 0.0)
-        p = np.where(top.of_rest, each[:, None], keep_argmax(e * share[:, None], z))
-        log_each = f_rest - log_total
-        logs = np.where(top.of_rest, log_each[:, None], keep_argmax(f - log_total[:, None], z))
-        return TopKProbabilities(p, top.ids, each * top.other_count, each, logs, log_each, top)
+        p, logs = keep_argmax(e * share[:, None], z), keep_argmax(f - log_total[:, None], z)
+        return TopKProbabilities(p, top.ids, each * top.rest_count, each, logs, f_rest - log_total, top)
 
     def n_classes_with(self, top_k: int | None) -> int:
         """Classes of the rows that a fitted map may be applied to.
@@ -132,7 +129,7 @@ class TopKSource(OutOfCore):
         )
 
     def _block(self, rows: slice, top_k: int | None, statistics: Sequence[Any], n_classes: int) -> Block:
-        z, column = self.top.named[rows], self.columns[rows]
+        z, column = self.top.values[rows], self.columns[rows]
         count, value = self.top.rest_count[rows], self.top.rest_value[rows]
         outside = column == z.shape[1]
         weight = None if self.weight is None else self.weight[rows]

@@ -242,7 +242,7 @@ class Outcomes:
             "correct": (predicted == y).astype(np.float64),
             "label_prob": label_prob,
             "label_rank": np.count_nonzero(ahead, axis=1).astype(np.int64),
-            "square_sum": np.square(p).sum(axis=1) + rows.other_count * listed.each**2,
+            "square_sum": np.square(p).sum(axis=1) + rows.rest_count * listed.each**2,
         }
         columns = {name: column[kept] for name, column in columns.items()}
         largest = int(max(y.max(initial=0), listed.ids.max(initial=0))) + 1
