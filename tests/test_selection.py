@@ -8,7 +8,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 import monocal as mc
 from monocal.data import synthetic
-from monocal.registry import find_method
 from monocal.report import Trial, as_set, collect, compare_methods
 from monocal.selection import recommend
 
@@ -18,52 +17,43 @@ def biased(n=2000, m=4, shift=4.0):
     return data.values + shift * np.eye(m)[0], data.labels
 
 
+def rows_of(n, m, seed=0):
+    data = synthetic(n, m, seed=seed)
+    return data.values, data.labels
+
+
+ONE_SCORE = synthetic(500, 2).values[:, 1], synthetic(500, 2).labels
 CASES = {
-    "many classes": (synthetic(2000, 4), {}, "conditional-mcct"),
-    "two classes": (synthetic(500, 2), {}, "binary-mcct"),
-    "one score": (
-        (synthetic(500, 2).values[:, 1], synthetic(500, 2).labels),
-        {"kind": "scores"},
-        "binary-mcct",
-    ),
+    "many classes": (rows_of(2000, 4), {}, "conditional-mcct"),
+    "two classes": (rows_of(500, 2), {}, "binary-mcct"),
+    "one score": (ONE_SCORE, {"kind": "scores"}, "binary-mcct"),
     "one class only": ((synthetic(50, 2).values, np.zeros(50, int)), {}, "mcct"),
     "the order is the obstacle": (biased(), {}, "structured-mcct"),
-    "the order is the obstacle to a rare prediction": (biased(shift=-4.0), {}, "structured-mcct"),
+    "to a rare prediction": (biased(shift=-4.0), {}, "structured-mcct"),
     "a class is predicted a little too rarely": (biased(shift=-0.5), {}, "conditional-mcct"),
     "the order is the obstacle, and a context": (biased(), {"keep_order": True}, "conditional-mcct"),
-    "few rows": (synthetic(40, 5), {}, "conditional-mcct"),
-    "one row": (synthetic(1, 5), {}, "conditional-mcct"),
+    "few rows": (rows_of(40, 5), {}, "conditional-mcct"),
+    "one row": (rows_of(1, 5), {}, "conditional-mcct"),
+    "more rows than are examined": (biased(120_000, 3), {}, "structured-mcct"),
 }
-
-
-def pair(rows):
-    return rows if isinstance(rows, tuple) else (rows.values, rows.labels)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_method_follows_from_the_rows(case):
-    rows, options, name = CASES[case]
-    made = recommend(*pair(rows), **options)
+    (values, labels), options, name = CASES[case]
+    names = ["cat", "dog", "owl", "bee", "cow"][: np.shape(values)[-1]]
+    made = recommend(values, labels, class_names=names, **options)
     assert made.name == name
-    assert type(made.calibrator) is type(find_method(name)[1])
     assert made.calibrator.input == options.get("kind", "logits")
-    assert made.reason.endswith(".")
+    assert not hasattr(made.calibrator, "solution_")  # it is not fitted
     assert bool(made.obstacles) == (name == "structured-mcct" or "keep_order" in options)
-
-
-@pytest.mark.parametrize(
-    ("shift", "words"), [(4.0, "where it predicts 'cat'"), (-4.0, "'cat' is predicted too rarely")]
-)
-def test_an_obstacle_is_described_by_the_names_of_the_classes(shift, words):
-    made = recommend(*biased(shift=shift), class_names=["cat", "dog", "owl", "bee"])
-    assert words in made.reason
-    assert all(o.truth_share > o.accuracy for o in made.obstacles)
+    assert ("'cat'" in made.reason) == bool(made.obstacles)
 
 
 @pytest.mark.parametrize("m", [3, 20])
 def test_rows_without_a_biased_class_keep_their_order(m):
-    sets = [synthetic(n, m, seed=seed) for n in (100, 1000) for seed in range(15)]
-    assert {recommend(data.values, data.labels).name for data in sets} == {"conditional-mcct"}
+    sets = [rows_of(n, m, seed) for n in (100, 1000) for seed in range(10)]
+    assert {recommend(*rows).name for rows in sets} == {"conditional-mcct"}
 
 
 def test_labels_that_do_not_count_and_weights_of_zero_change_nothing():
@@ -77,40 +67,26 @@ def test_labels_that_do_not_count_and_weights_of_zero_change_nothing():
 
 @pytest.mark.parametrize("m", [2, 5])
 def test_groups_that_differ_become_the_context_and_equal_ones_do_not(m):
-    data, groups = synthetic(1800, m, seed=3), np.arange(1800) % 3
-    alike = recommend(data.values, data.labels, groups=groups)
-    assert not alike.context
-    assert "groups" not in alike.reason
-    values = np.where((groups == 0)[:, None], 4.0, 1.0) * data.values
-    differ = recommend(values, data.labels, groups=np.array(["a", "b", "c"])[groups])
+    (values, labels), groups = rows_of(1800, m, 3), np.arange(1800) % 3
+    assert not recommend(values, labels, groups=groups).context
+    uneven = np.where((groups == 0)[:, None], 4.0, 1.0) * values
+    differ = recommend(uneven, labels, groups=np.array(["a", "b", "c"])[groups])
     assert differ.context
-    assert not hasattr(differ.calibrator, "solution_")  # it is not fitted
-    assert differ.name == ("binary-mcct" if m == 2 else "conditional-mcct")
-    assert "their context" in differ.reason or "they are its context" in differ.reason
+    assert "they are its context" in differ.reason
 
 
 @pytest.mark.parametrize("m", [2, 6])
 def test_groups_that_do_not_differ_are_rarely_said_to(m):
-    calls = [
-        recommend(data.values, data.labels, groups=np.arange(400) % 4).context
-        for data in (synthetic(400, m, seed=seed) for seed in range(60))
-    ]
-    assert np.mean(calls) <= 0.10
-
-
-def test_larger_sets_are_looked_at_in_part():
-    data = synthetic(120_000, 3)
-    assert recommend(data.values, data.labels).name == "conditional-mcct"
-    assert recommend(data.values + np.array([5.0, 0, 0]), data.labels).name == "structured-mcct"
+    sets = [rows_of(300, m, seed) for seed in range(40)]
+    assert np.mean([recommend(*rows, groups=np.arange(300) % 4).context for rows in sets]) <= 0.10
 
 
 @pytest.mark.parametrize("m", [2, 5])
 def test_every_way_leads_to_the_same_method(m):
-    data = synthetic(400, m, seed=7)
-    expected = recommend(data.values, data.labels)
+    values, labels = rows_of(400, m, 7)
+    expected = recommend(values, labels)
+    cal = as_set((values, labels), "cal")
     make = pytest.importorskip("monocal.cli.fit_apply").make
-
-    cal = as_set((data.values, data.labels), "cal")
     assert type(make(None, cal)) is type(expected.calibrator)
     methods = {expected.title: expected.calibrator, "TS": mc.TemperatureScaling()}
     assert compare_methods(Trial.of(cal, None), methods, n_boot=2).recommended == expected.title
@@ -126,7 +102,7 @@ def test_every_way_leads_to_the_same_method(m):
         def decision_function(self, X):
             return X[:, 1] - X[:, 0] if m == 2 else X
 
-    model = mc.CalibratedClassifier(Scores().fit(None, None), cv="prefit").fit(data.values, data.labels)
+    model = mc.CalibratedClassifier(Scores().fit(None, None), cv="prefit").fit(values, labels)
     assert type(model.calibrator_) is type(expected.calibrator)
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import logit, softmax
 from scipy.stats import chi2, norm
 from sklearn.base import clone
 from sklearn.utils import check_consistent_length
@@ -37,11 +37,10 @@ from .metrics import Obstacle
 from .metrics.groups import read_groups
 from .metrics.order import find_obstacles
 from .metrics.outcomes import Outcomes
-from .metrics.units import quoted
 from .registry import method_name
 
 _MOST_ROWS, _MOST_NUMBERS = 50_000, 20_000_000  # of larger sets, rows at equal distances are examined
-_LEVEL = 0.99  # of the statement that the order is the obstacle
+_CHANCE = 0.01  # that the order is called the obstacle where it is not
 _DIFFER = 0.05  # how often groups that do not differ are said to
 _LEAST_VARIANCE = 1.0  # expected errors and successes of a group; smaller ones are tested together
 
@@ -60,14 +59,6 @@ class Recommendation:
         One or two sentences.
     obstacles : tuple of Obstacle
         Predicted classes for which another class is the label more often: why the order has to change.
-
-    Examples
-    --------
-    >>> import monocal as mc
-    >>> from monocal.selection import recommend
-    >>> data = mc.data.synthetic(400, 4)
-    >>> recommend(data.values, data.labels).name
-    'conditional-mcct'
     """
 
     calibrator: Calibrator
@@ -116,10 +107,6 @@ def recommend(
     -------
     Recommendation
 
-    Notes
-    -----
-    Fit ``calibrator`` and show ``reason`` where it may change the order of the classes (``obstacles`` is not empty).
-
     Examples
     --------
     >>> import monocal as mc
@@ -133,7 +120,7 @@ def recommend(
     'binary-mcct'
     """
     check_choice(kind, "kind", ("logits", "probabilities", "scores"))
-    shape = tuple(getattr(values, "shape", None) or np.shape(values))
+    shape = np.shape(values)
     n_classes = shape[1] if len(shape) == 2 and shape[1] > 1 else 2
     x, y, weight, index = _sample(values, labels, sample_weight, n_classes)
     obstacles: tuple[Obstacle, ...] = ()
@@ -144,42 +131,28 @@ def recommend(
         if len(y):
             p = x if kind == "probabilities" else softmax(x.astype(np.float64), axis=1)
             names = class_names or [str(j) for j in range(n_classes)]
-            obstacles = find_obstacles(Outcomes.of(p, y, weight), names, 1 - _LEVEL)
-        if obstacles and keep_order:
-            reason += f", but cannot correct every class: {obstacle_in_words(obstacles[0])}"
-        elif obstacles:
-            chosen = StructuredMCCT()
-            reason = f"the order of the classes is the obstacle: {obstacle_in_words(obstacles[0])}"
-    elif len(np.unique(y[weight > 0])) < 2 and len(shape) == 2 and shape[1] == 2:
+            obstacles = find_obstacles(Outcomes.of(p, y, weight), names, _CHANCE)
+        if obstacles:
+            text = str(obstacles[0]).rstrip(".")
+            because = f"{text[0].lower()}{text[1:]}"
+            reason += f", but cannot correct every class: {because}"
+            if not keep_order:
+                chosen, reason = StructuredMCCT(), f"the order of the classes is the obstacle: {because}"
+    elif shape[1:] == (2,) and len(np.unique(y[weight > 0])) < 2:
         chosen, reason = MCCT(), "all rows are of one class, so that only the order of the two can be kept"
     chosen.set_params(input=kind)
-    differ = False
-    if groups is not None:
-        number = read_groups(groups, shape[0]).number[index]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the method warns when it is used
-            p = np.asarray(clone(chosen).fit(x, y, weight).predict_proba(x))
-        differ = groups_differ(p, y, number, weight)
+    if groups is None:
+        return Recommendation(chosen, False, f"{reason}.", obstacles)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the method warns when it is used
+        p = np.asarray(clone(chosen).fit(x, y, weight).predict_proba(x))
+    differ = groups_differ(p, y, read_groups(groups, shape[0]).number[index], weight)
     if differ and chosen.takes_context:
         reason = reason.replace("(AUC)", "(AUC) within each group")
         reason += "; the groups differ by more than chance, so they are its context"
     elif differ:
         reason += "; the groups differ by more than chance, too, but this method takes no context"
     return Recommendation(chosen, differ and chosen.takes_context, f"{reason}.", obstacles)
-
-
-def obstacle_in_words(obstacle: Obstacle) -> str:
-    """Why no map that keeps the order corrects a predicted class."""
-    where, more = f"where it predicts {quoted(obstacle.predicted)}", quoted(obstacle.truth)
-    if obstacle.rarely:
-        where = f"{more} is predicted too rarely: where it should be"
-    elif obstacle.at_most < 1:
-        where += f" with a confidence of at most {100 * obstacle.at_most:.0f} %"
-        more = f"the class ranked second, mostly {more},"
-    return (
-        f"{where}, {more} is the label more often ({100 * obstacle.truth_share:.0f} % of {obstacle.rows:,} rows against "
-        f"{100 * obstacle.accuracy:.0f} %), and no map that keeps the order can give it the higher probability"
-    )
 
 
 def _sample(values: Any, labels: Any, weight: Any, n_classes: int) -> tuple[np.ndarray, ...]:
@@ -197,9 +170,7 @@ def _sample(values: Any, labels: Any, weight: Any, n_classes: int) -> tuple[np.n
     return x, y[index].astype(np.int64), w, index
 
 
-def groups_differ(
-    p: np.ndarray, labels: np.ndarray, number: np.ndarray, weight: np.ndarray | None = None
-) -> bool:
+def groups_differ(p: np.ndarray, labels: np.ndarray, number: np.ndarray, weight: Any = None) -> bool:
     r"""Whether groups are off in different directions, or by different amounts, with probabilities that treat all rows alike.
 
     With claims p of outcomes a, group g has z_g^2 = (sum a - p)^2 / sum p (1 - p). Groups differ where the sum of z_g^2 is
@@ -214,24 +185,19 @@ def groups_differ(
         top = p.argmax(axis=1)
         claim, outcome = p[np.arange(len(p)), top], labels == top
     claim = np.clip(claim.astype(np.float64), 1e-9, 1 - 1e-9)
+    excess, variance = outcome - claim, claim * (1 - claim)
     directions = [np.ones(len(claim))]
     if two:
-        log_odds = np.log(claim / (1 - claim))
-        directions.append(log_odds - np.average(log_odds, weights=weight))
+        directions.append(logit(claim) - np.average(logit(claim), weights=weight))
     level = _DIFFER / (2 * len(directions))
-    return any(
-        _heterogeneous(weight * d, outcome - claim, claim * (1 - claim), number, level) for d in directions
-    )
-
-
-def _heterogeneous(
-    weight: np.ndarray, excess: np.ndarray, variance: np.ndarray, number: np.ndarray, level: float
-) -> bool:
     many = np.bincount(number, variance) >= _LEAST_VARIANCE
     place = np.where(many, np.cumsum(many), 0)[number]  # small groups together are group 0
-    total, spread = np.bincount(place, weight * excess), np.bincount(place, weight**2 * variance)
-    z = (total / np.sqrt(np.where(spread > 0, spread, 1.0)))[spread > 0]
-    if len(z) < 2:
-        return False
-    one = 2 * norm.sf(np.abs(z).max()) * len(z) <= level
-    return bool(one or chi2.sf(z @ z, len(z) - 1) <= level)
+    for w in (weight * direction for direction in directions):
+        total, spread = np.bincount(place, w * excess), np.bincount(place, w**2 * variance)
+        z = total[spread > 0] / np.sqrt(spread[spread > 0])
+        if len(z) < 2:
+            continue
+        one = 2 * norm.sf(np.abs(z).max()) * len(z)
+        if min(one, chi2.sf(z @ z, len(z) - 1)) <= level:
+            return True
+    return False
