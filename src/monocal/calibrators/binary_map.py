@@ -19,7 +19,6 @@ import numpy as np
 from numpy import ndarray
 from scipy import special
 
-from ..core.libraries import double
 from ..core.map import FUNCTIONS, LOGITS, PROBABILITIES, MapRows, MapStep
 from .state import expect
 
@@ -180,7 +179,7 @@ def _padded(maps: Sequence[ScoreMap], prefix: str) -> dict[str, ndarray]:
 
 def _exported(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: Any) -> MapRows:
     """The map of rows (n, m), traceable."""
-    scores, rows = xp.permute_dims(double(z, xp), (1, 0)), s["rows"]
+    scores, rows = xp.permute_dims(xp.double(z), (1, 0)), s["rows"]
     if s["input"] == "probabilities":
         scores = xp.clip(scores[1:, :] if rows == "classes" else scores, min=0.0, max=1.0)
     elif rows == "classes":
@@ -217,9 +216,9 @@ def _with_effects(f: Any, context: Any, a: dict[str, Any], s: dict[str, Any], xp
     """Log-odds (1, n) with what the columns of the context do to them; see `calibrators.binary_context`."""
     factor, added = 1.0, 0.0
     for i, (size, centre) in enumerate(zip(s["adjustment"]["categories"], s["centres"], strict=True)):
-        column, values = double(context[:, i], xp), double(a[f"effect_{i}"], xp)
+        column, values = xp.double(context[:, i]), xp.double(a[f"effect_{i}"])
         if size is None:
-            knots = double(a[f"knots_{i}"], xp)
+            knots = xp.double(a[f"knots_{i}"])
             inside = xp.minimum(xp.maximum(column, knots[:1]), knots[-1:])
             left = xp.sum(xp.astype(inside[None, :] >= knots[1:-1, None], xp.int64), axis=0)
             slopes = (values[1:] - values[:-1]) / (knots[1:] - knots[:-1])
@@ -231,14 +230,14 @@ def _with_effects(f: Any, context: Any, a: dict[str, Any], s: dict[str, Any], xp
         code = xp.astype(xp.where(seen, column, 0.0 * column + size), xp.int64)
         added = added + xp.take(values, code, axis=0)
         if f"slopes_{i}" in a:
-            slope = xp.take(double(a[f"slopes_{i}"], xp), code, axis=0)
+            slope = xp.take(xp.double(a[f"slopes_{i}"]), code, axis=0)
             factor, added = factor + slope, added - slope * centre
     return f * factor + added
 
 
 def _lines(x: Any, a: dict[str, Any], prefix: str, xp: Any) -> Any:
     """Broken lines (knots, values and slopes of each, (G, K)) at ``x`` (G, n); pieces by comparison with all knots."""
-    knots, values, slopes = (double(a[f"{prefix}{name}"], xp) for name in ("knots", "values", "slopes"))
+    knots, values, slopes = (xp.double(a[f"{prefix}{name}"]) for name in ("knots", "values", "slopes"))
     ends = xp.permute_dims(knots, (1, 0))[:, :, None]
     piece = xp.sum(xp.astype(x[None, ...] >= ends, xp.int64), axis=0)
     return _broken_line(x, knots, values, slopes, lambda a: xp.take_along_axis(a, piece, axis=1), xp)

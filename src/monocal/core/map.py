@@ -42,22 +42,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import EXP_GRID
-from .libraries import (
-    HOST,
-    classes_first,
-    double,
-    filled,
-    leading,
-    means_of_runs,
-    mixed,
-    ramps_of,
-    restored,
-    row,
-    running_maximum,
-    running_sum,
-    sorted_rows,
-    total,
-)
+from .libraries import HOST, classes_first, leading, means_of_runs, ramps_of, restored, sorted_rows
 from .ranked import LARGEST
 from .second_stage import second_stage, second_step
 from .statistics import STATISTICS, Depths, RampFactors
@@ -212,10 +197,10 @@ def _finished(rows: MapRows, output: str, xp: Any, eps: float, tiny: float) -> A
     top: Any = 0.0
     if output == PROBABILITIES:
         e = xp.exp(_on_grid(f, xp))
-        top = 1.0 / total(e, xp)
+        top = 1.0 / xp.total(e)
         f = e * top
     elif output == LOGS:
-        top = -xp.log(total(xp.exp(f), xp))
+        top = -xp.log(xp.total(xp.exp(f)))
         f = f + top
     if lower is None or not (narrow or output == LOGS):
         return f
@@ -250,9 +235,9 @@ def _logarithms(p: Any, smallest: float, xp: Any) -> Any:
     That may be smaller than any number of the type of ``p``, so it is halved by its logarithm.
     """
     positive = p > 0
-    one = filled(p, 1.0, xp)
-    logs = xp.log(double(xp.where(positive, p, one), xp))
-    least = xp.min(xp.where(positive, logs, filled(logs, math.inf, xp)), axis=1, keepdims=True)
+    one = xp.filled(p, 1.0)
+    logs = xp.log(xp.double(xp.where(positive, p, one)))
+    least = xp.min(xp.where(positive, logs, xp.filled(logs, math.inf)), axis=1, keepdims=True)
     half = xp.clip(least, max=math.log(smallest)) - math.log(2.0)
     return xp.astype(xp.where(positive, logs, half), p.dtype)
 
@@ -269,8 +254,8 @@ def scale_map(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: An
         f = v * -w
     else:
         masked = xp.isinf(x)
-        v = xp.where(masked, filled(v, 0.0, xp), xp.clip(v, max=LARGEST))
-        f = xp.where(masked, filled(v, -math.inf, xp), -(v * w))
+        v = xp.where(masked, xp.filled(v, 0.0), xp.clip(v, max=LARGEST))
+        f = xp.where(masked, xp.filled(v, -math.inf), -(v * w))
     return MapRows(f, v > 0)
 
 
@@ -284,13 +269,13 @@ def rank_map(
     """
     r = min(s["n_ranks"], z.shape[1])
     x, index = sorted_rows(z, max(r, min(2, z.shape[1])), xp)
-    v = cut = row(x, 0, xp) - x
+    v = cut = xp.row(x, 0) - x
     masked = None
     if xp is not HOST or index.shape[1] < len(v) or np.count_nonzero(v[-1] <= LARGEST) < len(z):
         masked = xp.isinf(x)
         # A masked class takes part in nothing; -inf itself would make gradients nan.
         cut = xp.clip(v, max=LARGEST)
-        v = xp.where(masked, filled(v, 0.0, xp), cut)
+        v = xp.where(masked, xp.filled(v, 0.0), cut)
     whole = masked is None and r == v.shape[0]
     height = v[-1, ...] if whole else xp.max(leading(v, r), axis=0)
     times = None
@@ -304,12 +289,12 @@ def rank_map(
     lower = cut > 0
     if s["adjustment"] is not None:
         if masked is not None:
-            g = xp.where(masked, filled(g, 0.0, xp), g)
+            g = xp.where(masked, xp.filled(g, 0.0), g)
         top = index[:, 0] if rest is None else top_class
         g = second_stage(g, lower, top, masked, a, s["adjustment"], xp, context, times)
     f = -g
     if masked is not None:
-        f = xp.where(masked, filled(f, -math.inf, xp), f)
+        f = xp.where(masked, xp.filled(f, -math.inf), f)
     return MapRows(f, lower, lambda y: restored(y, index, z.shape[1], xp))
 
 
@@ -323,13 +308,13 @@ def _below_top(
         values = [_statistic(q, depths, height, s["n_ranks"], xp) for q in s["statistics"]]
         stacked = xp.stack([xp.astype(q, v.dtype, copy=False) for q in values], axis=0)
         psi = ramps_of(stacked, a.get("ramp_statistic"), a["ramp_zero"], a["ramp_width"], xp)
-        steps = mixed(steps, psi, xp)
+        steps = xp.mixed(steps, psi)
     else:
         steps = steps[0, ..., None]
     if not s["n_jumps"]:
         return v * steps[0, 0, ...]
     # By piece, the top one first: weights, and `a` and `b` of ``D = a U + b``.
-    w = xp.flip(running_sum(steps[0, ...], xp), axis=0)
+    w = xp.flip(xp.running_sum(steps[0, ...]), axis=0)
     of_height, rest = (_sums_before(xp.flip(steps[kind, ...], axis=0), xp) for kind in (0, 1))
     piece = a["piece"]
     ranked = leading(cut, piece.shape[0])
@@ -340,7 +325,7 @@ def _below_top(
         else:
             drop = _sums_before(xp.flip(steps[0, ...] * height + steps[1, ...], axis=0), xp)
             g = g + xp.take(drop, piece, axis=0)
-        bound = running_maximum(xp.take(g, a["above"], axis=0), xp)
+        bound = xp.running_maximum(xp.take(g, a["above"], axis=0))
         g = xp.maximum(g, xp.take(bound, piece, axis=0))
     else:
         g = ranked * w[:1, ...] + xp.take(rest, piece, axis=0)
@@ -350,7 +335,7 @@ def _below_top(
 def _sums_before(x: Any, xp: Any) -> Any:
     """Running sums (D, n) of what stands before each place."""
     none = 0 * x[:1, ...]
-    return none if x.shape[0] == 1 else xp.concat([none, running_sum(x[:-1, ...], xp)], axis=0)
+    return none if x.shape[0] == 1 else xp.concat([none, xp.running_sum(x[:-1, ...])], axis=0)
 
 
 def _statistic(q: Any, depths: Depths, height: Any, r: int, xp: Any) -> Any:
@@ -379,7 +364,7 @@ def _level_ties(
     else:
         g = means_of_runs(g, ranked, xp)
     if v.shape[0] == r:
-        return g - row(g, 0, xp) if tied else g
+        return g - xp.row(g, 0) if tied else g
     tail = v[r:, ...]
     beyond_low = low + w_low * (tail - height)
     if tied:
@@ -391,10 +376,10 @@ def _level_ties(
         more = xp.sum(xp.astype(counted, g.dtype), axis=0)
         shared = xp.minimum(xp.maximum(low + (g - low) * (kept / (kept + more)), g), low + 0.0 * g)
         g = xp.where(lowest & (more > 0), shared, g)
-        of_group = xp.max(xp.where(lowest, g, filled(g, 0.0, xp)), axis=0)
+        of_group = xp.max(xp.where(lowest, g, xp.filled(g, 0.0)), axis=0)
         beyond_low = xp.where(equal, of_group, beyond_low)
     # The top may itself be a group that a jump falls into.
-    return xp.concat([g, beyond_low], axis=0) - row(g, 0, xp)
+    return xp.concat([g, beyond_low], axis=0) - xp.row(g, 0)
 
 
 def affine_map(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: Any) -> MapRows:
@@ -405,22 +390,22 @@ def affine_map(z: Any, a: dict[str, Any], s: dict[str, Any], xp: Any, context: A
     """
     x = classes_first(z, xp)
     masked = xp.isinf(x)
-    x = (xp.where(masked, filled(x, 0.0, xp), x) - xp.max(x, axis=0)) * s["scale"]
+    x = (xp.where(masked, xp.filled(x, 0.0), x) - xp.max(x, axis=0)) * s["scale"]
     if s["floor"]:
-        e = xp.where(masked, filled(x, 0.0, xp), xp.exp(x))
-        x = xp.log(e * ((1.0 - s["floor"]) / total(e, xp)) + s["floor"] / x.shape[0])
+        e = xp.where(masked, xp.filled(x, 0.0), xp.exp(x))
+        x = xp.log(e * ((1.0 - s["floor"]) / xp.total(e)) + s["floor"] / x.shape[0])
     else:
         x = xp.clip(x, min=-LARGEST)
     origin = s.get("origin")
     if origin == "mean":
         count = xp.sum(xp.astype(~masked, x.dtype), axis=0)
-        x = x - total(xp.where(masked, filled(x, 0.0, xp), x), xp) / count
+        x = x - xp.total(xp.where(masked, xp.filled(x, 0.0), x)) / count
     elif origin == "logsumexp":
-        x = x - xp.log(total(xp.where(masked, filled(x, 0.0, xp), xp.exp(x)), xp))
+        x = x - xp.log(xp.total(xp.where(masked, xp.filled(x, 0.0), xp.exp(x))))
     x = xp.where(masked, a["centre"][:, None], x)
     coef = a["coef"]
     f = xp.matmul(coef, x) if s["matrix"] else x * coef[:, None]
-    return MapRows(xp.where(masked, filled(f, -math.inf, xp), f + a["intercept"][:, None]))
+    return MapRows(xp.where(masked, xp.filled(f, -math.inf), f + a["intercept"][:, None]))
 
 
 FUNCTIONS: dict[str, Callable[..., MapRows]] = {

@@ -25,13 +25,9 @@ class Status(StrEnum):
 
     Examples
     --------
-    >>> import monocal as mc
-    >>> data = mc.data.synthetic(1000, 5)
-    >>> solution = mc.MCCT().fit(data.values, data.labels).solution_
-    >>> solution.status.name
-    'CONVERGED'
-    >>> print(solution.status)
-    converged: no atom violates the optimality conditions by more than the tolerance
+    >>> from monocal.solver import Status
+    >>> print(Status.STALLED)
+    stopped: no further decrease is possible in this precision
     """
 
     CONVERGED = "converged: no atom violates the optimality conditions by more than the tolerance"
@@ -46,7 +42,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """One iteration, for diagnosis.
+    """One iteration, for diagnosis: `Solution.history` has one for each.
 
     Attributes
     ----------
@@ -60,11 +56,9 @@ class Step:
 
     Examples
     --------
-    >>> import monocal as mc
-    >>> data = mc.data.synthetic(1000, 5)
-    >>> solution = mc.MCCT().fit(data.values, data.labels).solution_
-    >>> bool(solution.history[-1].kkt < 1e-6)
-    True
+    >>> from monocal.solver import Step
+    >>> Step(objective=0.5, kkt=1e-7, n_active=3, step_size=1.0, rows=1000).kkt
+    1e-07
     """
 
     objective: float
@@ -88,8 +82,7 @@ class Solution:
         Largest violation of the optimality conditions: ``|g_a|`` where the coefficient is above its lower bound,
         ``max(-g_a, 0)`` where it is on it. The problem is convex, so zero proves a global optimum.
     duality_gap : float
-        How far ``objective`` is at most above its infimum, up to rounding: a dual bound (see `monocal.core.certificate`).
-        NaN where the solver has none.
+        How far ``objective`` is at most above its infimum, up to rounding: a dual bound. NaN where the solver has none.
     objective : float
     n_iter : int
     history : tuple of Step
@@ -127,15 +120,8 @@ class Solution:
 class Expansion:
     """``F``, without its penalty, around one point.
 
-    Attributes
-    ----------
-    value : float
-        Infinity where the point lies outside the domain of ``F``; the solver then takes a shorter step.
-    gradient : ndarray of shape (n_atoms,)
-    hessian : ndarray of shape (n_working, n_working)
-        Of the atoms that were asked for.
-    predicted : object
-        What else the problem wants to remember for its ``excess``.
+    The value is infinite where the point lies outside the domain of ``F``: the solver then takes a shorter step. The Hessian is
+    that of the atoms that were asked for; ``predicted`` is what else the problem wants to remember for its ``excess``.
 
     Examples
     --------
@@ -202,9 +188,8 @@ class ConeProblem(Protocol):
     ...         part = self.A[:, working]
     ...         return Expansion(residual @ residual / 2, self.A.T @ residual, part.T @ part)
     >>> A, y = np.array([[1.0, 0.5], [0.0, 1.0]]), np.array([2.0, -1.0])
-    >>> solution = minimize(LeastSquares(A, y))
-    >>> solution.coefficients.round(6), solution.converged
-    (array([2., 0.]), True)
+    >>> minimize(LeastSquares(A, y)).coefficients.round(6)
+    array([2., 0.])
     """
 
     lower: np.ndarray
@@ -221,11 +206,8 @@ class ConeProblem(Protocol):
     def __init__(self, n_atoms: int, *, lower: np.ndarray | float = 0.0, penalty: np.ndarray | float = 0.0):
         self.lower = np.full(n_atoms, lower, dtype=np.float64)
         self.penalty = np.full(n_atoms, penalty, dtype=np.float64)
-        self.floor = np.zeros(n_atoms)
-        self.spread = np.ones(n_atoms)
-        self.reach = np.ones(n_atoms)
-        self.rounding = 1e-14
-        self.n_rows = 1
+        self.floor, self.spread, self.reach = np.zeros(n_atoms), np.ones(n_atoms), np.ones(n_atoms)
+        self.rounding, self.n_rows = 1e-14, 1
 
     def evaluate(self, coefficients: np.ndarray, working: np.ndarray) -> Expansion:
         """``F`` at ``coefficients``, with the Hessian of the atoms in ``working`` (sorted indices)."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .libraries import double, filled, mixed, ramps_of
+from .libraries import ramps_of
 from .statistics import Depths, log_odds
 
 
@@ -65,14 +65,14 @@ def second_stage(
     scale, numbers = of_context(context, a, s, xp, g.dtype)
     if s["by_class"]:
         of_class = xp.take(a["class_scales"], top_class, axis=0)
-        of_class = of_class if shared is None else xp.where(shared, filled(of_class, 1.0, xp), of_class)
+        of_class = of_class if shared is None else xp.where(shared, xp.filled(of_class, 1.0), of_class)
         scale = of_class if scale is None else of_class * scale
     odds = None
     if s["n_ramps"]:
         odds = log_odds(Depths(g if scale is None else g * scale, masked, xp, times=times))
     weight, lift = weight_and_lift(odds, numbers, a, g[0, ...], xp)
     if shared is not None:
-        lift = xp.where(shared, filled(lift, 0.0, xp), lift)
+        lift = xp.where(shared, xp.filled(lift, 0.0), lift)
     g = g * (weight if scale is None else weight * scale)
     return xp.where(lower, g + lift, g)
 
@@ -86,7 +86,7 @@ def weight_and_lift(odds: Any, numbers: list[Any], a: dict[str, Any], like: Any,
         values = [xp.astype(x, like.dtype, copy=False) for x in (odds, *numbers)]
         values = xp.stack(values, axis=0) if numbers else values[0][None, :]
         psi = ramps_of(values, a["second_statistic"], a["second_zero"], a["second_width"], xp)
-        both = mixed(xp.permute_dims(steps, (1, 0)), psi, xp)
+        both = xp.mixed(xp.permute_dims(steps, (1, 0)), psi)
     return both[0, ...], both[1, ...]
 
 
@@ -99,11 +99,11 @@ def of_context(
         column = context[:, i]
         if count is None:
             # In double precision: a time, say, is large relative to its differences.
-            away = double(column, xp) - a["typical"][i]
-            numbers.append(xp.astype(xp.where(xp.isnan(away), filled(away, 0.0, xp), away), dtype))
+            away = xp.double(column) - a["typical"][i]
+            numbers.append(xp.astype(xp.where(xp.isnan(away), xp.filled(away, 0.0), away), dtype))
             continue
         valid = (column >= 0) & (column < count)
-        code = xp.astype(xp.where(valid, column, filled(column, float(count), xp)), xp.int64)
+        code = xp.astype(xp.where(valid, column, xp.filled(column, float(count))), xp.int64)
         of_column = xp.take(a[f"column_{i}"], code, axis=0)
         scale = of_column if scale is None else scale * of_column
     return scale, numbers

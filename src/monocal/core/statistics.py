@@ -34,7 +34,7 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, like, on_device_of
 from ..errors import InputError
-from .libraries import HOST, double, filled, is_graph, namespace_of, ramps_of
+from .libraries import HOST, namespace_of, ramps_of
 from .ranked import LARGEST, Ranked
 
 # A user's statistic is cut here, so that differences of its values stay finite in single precision.
@@ -62,7 +62,7 @@ class Depths:
     """
 
     def __init__(self, depth: Any, masked: Any, xp: Any, second: Any = None, times: Any = None):
-        self.depth = double(depth, xp) if xp is not HOST and is_graph(depth) else depth
+        self.depth = xp.double(depth) if xp.graph else depth
         self.xp = xp
         self._masked, self._times, self._in_order = masked, times, second is None
         # The smallest depth but the top's own (n,); 0 where no other class is available.
@@ -105,7 +105,7 @@ class Depths:
         x = x[begin:, ...] if begin else x
         if self._masked is None:
             return x
-        return self.xp.where(self._masked[begin:, ...], filled(x, 0.0, self.xp), x)
+        return self.xp.where(self._masked[begin:, ...], self.xp.filled(x, 0.0), x)
 
     def exp(self, x: Any) -> Any:
         return self.xp.exp(x)

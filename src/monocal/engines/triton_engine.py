@@ -127,13 +127,6 @@ class TritonEngine(ArrayEngine):
     def sums(self, block: Block, point: Point, gradient: bool = True) -> Sums:
         return _sums(block, point, gradient) if _suits(block, point) else super().sums(block, point, gradient)
 
-    def _exponentials(
-        self, block: Block, point: Point
-    ) -> tuple[Array, Array, Array | None, list[Array] | None]:
-        if block.rows.tail is not None or not _suits(block, point):
-            return super()._exponentials(block, point)
-        return _exponentials(block, point)
-
     def scale_sums(self, block: Block, scale: float) -> np.ndarray:
         return _scale_sums(block, scale) if _readable(block) else super().scale_sums(block, scale)
 
@@ -310,25 +303,6 @@ def _within_ties(block: Block, point: Point, there: _Parameters, moments: Any) -
             at, factor, scale, order, a, out, factors=psi is not None, rows=_TOGETHER, tile=_TILE,
         )  # fmt: skip
     return out.sum(dim=0)
-
-
-def _exponentials(block: Block, point: Point) -> tuple[Any, Any, Any, None]:
-    """`ArrayEngine._exponentials` of rows without a tail."""
-    v = block.rows.depth
-    height = block.rows.height
-    tied = block.rows.tied
-    psi, _ = _factors(block, point)
-    (n, r), there = v.shape, _Parameters.of(point, v)
-    table = there.table if psi is None else psi @ there.table
-    e, of_rows, size = v.new_empty((n, r)), v.new_empty((2, n)), power(r)
-    with device_of_kernel(v):
-        _kernels().exponentials[(n,)](
-            v, r, table, there.pieces, there.numbers, len(point.jumps), height, e, of_rows, n, factors=psi is not None,
-            jump_pad=_pad(len(point.jumps)), block=size, num_warps=min(max(size // _LANES, 1), 16),
-        )  # fmt: skip
-    total, top = of_rows.unbind()
-    lowered = tied is None or tied[point.jumps].any()
-    return e.T, total, top if lowered else None, None
 
 
 def _tail(block: Block, table: Any) -> tuple[int, Any, Any]:

@@ -314,33 +314,6 @@ def sums(
     tl.store(out + 3 * r + 1 + one, tied)
 
 
-@triton.jit(do_not_specialize=["pieces", "n_jumps"], do_not_specialize_on_alignment=["table", "numbers"])
-def exponentials(
-    v, r, table, pieces, numbers, n_jumps, height, out, of_rows, n,
-    factors: tl.constexpr, jump_pad: tl.constexpr, block: tl.constexpr,
-):  # fmt: skip
-    # ``exp(f - f_top)`` of one row without a tail; their sum, and what the top has.
-    row = tl.program_id(0).to(tl.int64)
-    rank = tl.arange(0, block)
-    used = rank < r
-    d = tl.load(numbers + rank, mask=used, other=0.0).to(tl.int32)
-    jumps = numbers + 2 * r
-    each_jump = tl.arange(0, jump_pad)
-    jump = tl.load(jumps + each_jump, mask=each_jump < n_jumps, other=0.0).to(tl.int32)
-    of_row = v + row * r
-    x = tl.load(of_row + rank, mask=used, other=-1.0)
-    u = tl.load(height + row)
-    u64 = u.to(tl.float64)
-    if factors:
-        table += row * 3 * pieces
-    f = below_top(x, u64, table, pieces, d)
-    f, top = averaged(f, x, u64, of_row, used, r, table, pieces, jumps, jump, n_jumps, rank)
-    e = tl.where(used & (x <= u), exponential(tl.minimum(f - top, 0.0)), 0.0)
-    tl.store(out + row * r + rank, e, mask=used)
-    tl.store(of_rows + row, tl.sum(e, axis=0))
-    tl.store(of_rows + n + row, top)
-
-
 @triton.jit(do_not_specialize=["n_atoms"], do_not_specialize_on_alignment=["at", "scale", "out"])
 def covariances(x, at, scale, n_atoms, out, tile: tl.constexpr):
     # `curvature.covariance` of the products (3 a, 2 a) of the atoms' numbers.

@@ -86,6 +86,7 @@ def _log(x: Any) -> Any:
 
 GRAPH = Functions(
     ndonnx,
+    graph=True,
     exp=_exp,
     log=_log,
     where=_operator(op.where),
@@ -103,7 +104,7 @@ GRAPH = Functions(
         x if x.dtype == dtype else _operator(op.cast, to=dtype.unwrap_numpy())(x)
     ),
     log1p=lambda x: _operator(op.log)(x + 1.0),
-    scalar_like=lambda x, value: ndonnx.asarray(_constant(value, x)),
+    filled=lambda x, value: ndonnx.asarray(_constant(value, x)),
     largest_of_rows=_largest,
     scatter_in_rows=_operator(op.scatter_elements, axis=1),
     scatter_add=_operator(op.scatter_elements, axis=0, reduction="add"),
