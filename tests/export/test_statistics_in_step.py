@@ -29,7 +29,7 @@ def by_onnx(name, rows):
     z = ndonnx.argument(shape=("n", rows.shape[1]), dtype=ndonnx.float64)
     x = ndonnx.permute_dims(GRAPH.largest_of_rows(z, rows.shape[1])[0], (1, 0))
     masked = ndonnx.isinf(x)
-    depth = GRAPH.where(masked, GRAPH.scalar_like(x, 0.0), GRAPH.clip(x[0, ...] - x, max=LARGEST))
+    depth = GRAPH.where(masked, GRAPH.filled(x, 0.0), GRAPH.clip(x[0, ...] - x, max=LARGEST))
     model = ndonnx.build({"z": z}, {"q": STATISTICS[name](Depths(depth, masked, GRAPH))})
     return ort.InferenceSession(model.SerializeToString()).run(None, {"z": rows})[0]
 
