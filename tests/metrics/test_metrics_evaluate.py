@@ -14,15 +14,8 @@ from monocal import metrics as M
 from monocal.plots import margin_curve
 
 MEANS = ["accuracy", "top_k_accuracy", "nll", "brier"]
-WITH_INTERVAL = {*MEANS, "ece", "adaptive_ece", "debiased_ece"}
-OF_TWO = {
-    "positive_ece",
-    "positive_brier",
-    "auc",
-    "calibration_slope",
-    "calibration_intercept",
-    "calibration_in_the_large",
-}
+WITH_INTERVAL = {name for name, one in M.METRICS.items() if one.term or one.error or one.influence}
+SORTED = {"adaptive_ece", "eq_bin_ece", "aurc", "e_aurc"}  # need all rows at once
 
 
 def world(n, sharpness=1.0, m=4, seed=0):
@@ -38,31 +31,18 @@ def world(n, sharpness=1.0, m=4, seed=0):
 def test_evaluate_equals_the_single_functions(m):
     probs, labels = world(900, 1.5, m)
     weights = np.random.default_rng(3).random(900)
-    result = mc.evaluate(
-        probs, labels, sample_weight=weights, n_bins=10, top_k=2, bin_size=100, bandwidth="text"
-    )
-    parts = M.brier_parts(probs, labels, n_bins=10, sample_weight=weights)
-    extra = {
-        **{
-            f"{kind}ece": {"n_bins": 10} for kind in ("", "debiased_", "classwise_", "adaptive_", "positive_")
-        },
-        "mce": {"n_bins": 10},
-        "top_k_accuracy": {"k": 2},
-        "eq_bin_ece": {"bin_size": 100},
-        "kde_ece": {"bandwidth": "text"},
-    }
-    for name, estimate in result.estimates.items():
-        if name.startswith("brier_"):
-            expected = getattr(parts, name.removeprefix("brier_"))
-        else:
-            expected = getattr(M, name)(probs, labels, sample_weight=weights, **extra.get(name, {}))
-        assert estimate.value == pytest.approx(expected, abs=1e-12)
-        assert estimate.low is estimate.high is None
-    assert list(result.estimates) == [
+    shared = {"n_bins": 10, "top_k": 2, "bin_size": 100, "bandwidth": "text"}
+    result = mc.evaluate(probs, labels, sample_weight=weights, **shared)
+    assert set(result.estimates) == {
         name
         for name, one in M.METRICS.items()
         if (m == 2 or not one.binary) and (m > 2 or name != "top_k_accuracy")
-    ]
+    }
+    for name, estimate in result.estimates.items():
+        keywords = {k: shared[v] for k, v in M.METRICS[name].keywords.items() if v in shared}
+        expected = getattr(M, name)(probs, labels, sample_weight=weights, **keywords)
+        assert estimate.value == pytest.approx(expected, abs=1e-12)
+        assert estimate.low is estimate.high is None
 
 
 def test_blocks_do_not_show(monkeypatch):
@@ -80,17 +60,15 @@ def test_result_as_dict_frame_and_text():
     frame = result.to_pandas()
     assert frame.loc["nll", "low"] == result["nll"].low
     assert list(frame.columns) == ["value", "low", "high"]
-    assert mc.evaluate(probs, labels).to_pandas()["low"].isna().all()
     assert "300 samples, 4 classes, 95% intervals from 30" in repr(result)
-    assert f"{result['ece'].value:.5f}" in repr(result)
     with pytest.raises(KeyError, match="was not computed"):
         mc.evaluate(probs, labels, metrics="ece")["nll"]
 
 
 def test_intervals_are_deterministic_and_match_the_standard_error():
     probs, labels = world(2000)
-    first = mc.evaluate(probs, labels, metrics=["accuracy", "nll"], n_boot=400)
-    assert first.to_dict() == mc.evaluate(probs, labels, metrics=["accuracy", "nll"], n_boot=400).to_dict()
+    first, again = (mc.evaluate(probs, labels, metrics=["accuracy", "nll", "ece"], n_boot=400) for _ in "12")
+    assert first.to_dict() == again.to_dict()
     terms = {
         "accuracy": (probs.argmax(axis=1) == labels).astype(float),
         "nll": -np.log(probs[np.arange(2000), labels]),
@@ -98,20 +76,18 @@ def test_intervals_are_deterministic_and_match_the_standard_error():
     for name, term in terms.items():
         width = first[name].high - first[name].low
         assert width == pytest.approx(2 * 1.96 * term.std() / np.sqrt(2000), rel=0.15)
-        assert first[name].low < first[name].value < first[name].high
 
 
-@pytest.mark.parametrize("sharpness", [1.0, 1.1, 1.3, 0.7])
+@pytest.mark.parametrize("sharpness", [1.0, 1.3, 0.7])
 @pytest.mark.parametrize("n", [100, 1000])
 def test_an_interval_holds_its_own_estimate(sharpness, n):
-    for seed in range(5):
-        probs, labels = world(n, sharpness, m=2 + 4 * (seed % 3), seed=seed)
+    for seed in range(4):
+        m = 2 + 4 * (seed % 3)
+        probs, labels = world(n, sharpness, m=m, seed=seed)
         weight = np.random.default_rng(seed).integers(0, 4, size=n) if seed % 2 else None
         result = mc.evaluate(probs, labels, sample_weight=weight, n_boot=20)
-        two = result.n_classes == 2
         shown = {name for name, e in result.estimates.items() if e.low is not None}
-        expected = WITH_INTERVAL | OF_TWO if two else WITH_INTERVAL
-        assert shown == expected - ({"top_k_accuracy"} if result.n_classes <= 5 else set())
+        assert shown == WITH_INTERVAL & set(result.estimates)
         for name in shown:
             least = M.METRICS[name].lower
             assert least <= result[name].low <= result[name].value <= result[name].high, name
@@ -123,7 +99,6 @@ def test_what_is_certain_or_infinite_has_an_honest_interval():
     assert right["accuracy"].high == 1
     assert right["nll"].low is None
     assert right["nll"].reason.startswith("too few rows of the rare class (0 wrong")
-    assert "no interval: too few rows of the rare class" in str(right)
     assert right.to_dict()["metrics"]["nll"]["reason"] == right["nll"].reason
     wrong = mc.evaluate(np.eye(3)[[0, 1, 2] * 20], [1, 1, 2] * 20, n_boot=10)
     assert wrong["nll"].value == np.inf
@@ -132,15 +107,13 @@ def test_what_is_certain_or_infinite_has_an_honest_interval():
 
 
 @pytest.mark.parametrize("metric", sorted(name for name, one in M.METRICS.items() if not one.mean))
-def test_differences_of_calibration_errors_are_given_but_not_tested(metric):
+def test_differences_of_calibration_errors_are_not_tested(metric):
     m = 2 if M.METRICS[metric].binary else 4
     probs, labels = world(300, m=m)
     result = M.compare(probs, world(300, 1.5, m)[0], labels, metric, n_boot=10)
     assert result.difference == pytest.approx(result.a - result.b)
     assert result.low is result.high is result.p_value is result.probability_a_better is None
-    assert result.verdict == "not tested"
-    assert repr(result).endswith(": not tested")
-    assert json.loads(json.dumps(result.to_dict()))["p_value"] is None
+    assert result.verdict == json.loads(json.dumps(result.to_dict()))["verdict"] == "not tested"
 
 
 @pytest.mark.parametrize("metric", MEANS)
@@ -148,8 +121,7 @@ def test_comparing_a_predictor_with_itself_is_undecided(metric):
     probs, labels = world(200)
     same = M.compare(probs, probs.copy(), labels, metric, n_boot=10)
     assert (same.difference, same.low, same.high, same.verdict) == (0, 0, 0, "undecided")
-    assert same.p_value == 1
-    assert same.probability_a_better == 0.5
+    assert (same.p_value, same.probability_a_better) == (1, 0.5)
 
 
 def test_pairing_finds_a_difference_that_intervals_alone_would_not():
@@ -157,13 +129,12 @@ def test_pairing_finds_a_difference_that_intervals_alone_would_not():
     worse = softmax(1.25 * np.log(probs), axis=1)
     result = M.compare(probs, worse, labels, "nll", n_boot=200)
     assert result.verdict == "A is better"
+    assert "A is better" in repr(result)
     assert result.probability_a_better > 0.97
     assert result.p_value < 0.05
     a, b = (mc.evaluate(p, labels, metrics="nll", n_boot=200)["nll"] for p in (probs, worse))
     assert a.high > b.low
     assert M.compare(worse, probs, labels, "nll", n_boot=200).verdict == "B is better"
-    assert "A is better" in repr(result)
-    assert json.loads(json.dumps(result.to_dict()))["verdict"] == "A is better"
 
 
 def test_infinite_losses_compare():
@@ -199,31 +170,24 @@ def test_the_floor_is_the_ece_of_calibrated_predictors():
     assert floor.observed == pytest.approx(M.ece(probs, labels), abs=1e-12)
     assert floor.p_value > 0.05
     assert mc.ece_floor(*world(2000, 1.5), n_draws=400).p_value == pytest.approx(1 / 401)
-
-
-def test_the_floor_without_labels_and_with_more_samples():
-    probs, labels = world(2000)
-    floor = mc.ece_floor(probs, n_draws=200)
-    assert floor.observed is floor.p_value is None
-    assert floor.median == mc.ece_floor(probs, labels, n_draws=200).median
-    assert mc.ece_floor(world(20_000)[0], n_draws=200).median < 0.5 * floor.median
-    assert "floor" in repr(floor)
-    assert "observed" in repr(mc.ece_floor(probs, labels, n_draws=10))
+    without = mc.ece_floor(probs, n_draws=400)
+    assert without.observed is without.p_value is None
+    assert without.median == floor.median
     assert "draws" not in json.loads(json.dumps(floor.to_dict()))
 
 
 def test_streaming_equals_evaluating_at_once():
     probs, labels = world(1000, 1.5)
     weights = np.random.default_rng(0).random(1000)
+    weights[200:500] = 0
     whole = mc.evaluate(probs, labels, sample_weight=weights)
     left, right = M.Evaluator(), M.Evaluator()
-    for evaluator, cuts in ((left, (0, 1, 350)), (right, (350, 980, 1000))):
+    for evaluator, cuts in ((left, (0, 1, 350)), (right, (350, 400, 980, 1000))):
         for start, stop in pairwise(cuts):
             evaluator.update(probs[start:stop], labels[start:stop], weights[start:stop])
     merged = M.Evaluator().merge(left).merge(right).result()
-    assert merged.n_samples == 1000
-    assert merged.n_classes == 4
-    assert set(whole.estimates) - set(merged.estimates) == {"adaptive_ece", "eq_bin_ece", "aurc", "e_aurc"}
+    assert (merged.n_samples, merged.n_classes) == (700, 4)
+    assert set(whole.estimates) - set(merged.estimates) == SORTED
     for name, estimate in merged.estimates.items():
         assert estimate.value == pytest.approx(whole[name].value, abs=1e-9)
 
@@ -232,9 +196,8 @@ def test_only_like_statistics_merge():
     probs, labels = world(20)
     with pytest.raises(mc.InputError, match="options"):
         M.Evaluator(n_bins=10).merge(M.Evaluator())
-    wider, wide_labels = world(20, m=5)
     with pytest.raises(mc.InputError, match="same bins and classes"):
-        M.Evaluator().update(probs, labels).update(wider, wide_labels)
+        M.Evaluator().update(probs, labels).update(*world(20, m=5))
     with pytest.raises(mc.InputError, match="same bins"):
         M.bin_sums(probs, labels) + M.bin_sums(probs, labels, n_bins=4)
 
@@ -243,34 +206,19 @@ def test_a_weight_of_zero_leaves_the_row_out():
     probs, labels = world(400, 1.5)
     other, _ = world(400, 0.7)
     weight = np.where(np.arange(400) % 3 == 0, 0.0, 1.0)
-    weight[100:200] = 0
-    weighted = weight > 0
+    kept = weight > 0
     for call in (
         lambda p, q, y, **w: mc.evaluate(p, y, n_boot=20, bandwidth="text", **w).to_dict(),
-        lambda p, q, y, **w: [M.kde_ece(p, y, bandwidth=rule, **w) for rule in ("authors", "text")],
         lambda p, q, y, **w: M.compare(p, q, y, n_boot=50, **w).to_dict(),
         lambda p, q, y, **w: M.debiased_ece(p, y, binning="mass", **w),
         lambda p, q, y, **w: mc.ece_floor(p, y, 50, **w).to_dict(),
         lambda p, q, y, **w: margin_curve(p, y, **w).accuracy.tolist(),
     ):
-        assert call(probs, other, labels, sample_weight=weight) == call(
-            probs[weighted], other[weighted], labels[weighted]
-        )
-    evaluator = M.Evaluator()
-    for start in range(0, 400, 100):
-        rows = slice(start, start + 100)
-        evaluator.update(probs[rows], labels[rows], weight[rows])
-    expected = M.Evaluator().update(probs[weighted], labels[weighted]).result()
-    for name, estimate in evaluator.result().estimates.items():
-        assert estimate.value == pytest.approx(expected[name].value, abs=1e-12), name
-    assert evaluator.n_samples == expected.n_samples == weighted.sum()
-
-
-def test_rows_of_weight_zero_are_checked_and_some_row_must_count():
-    probs, labels = world(20)
-    probs[7] = -1
-    with pytest.raises(mc.InputError, match="row 7 contains the negative value -1"):
-        mc.evaluate(probs, labels, sample_weight=(np.arange(20) > 10).astype(float))
+        weighted = call(probs, other, labels, sample_weight=weight)
+        assert weighted == call(probs[kept], other[kept], labels[kept])
+    probs[0] = -1
+    with pytest.raises(mc.InputError, match="row 0 contains the negative value -1"):
+        mc.evaluate(probs, labels, sample_weight=weight)
     with pytest.raises(mc.InputError, match="all weights are zero"):
         M.Evaluator().update(*world(20), np.zeros(20)).result()
 
@@ -280,16 +228,10 @@ def test_rows_with_two_classes_on_top_are_named():
     generator = np.random.default_rng(0)
     votes = generator.multinomial(10, [0.4, 0.4, 0.2], size=500) / 10
     labels = generator.integers(3, size=500)
-    nudged = votes + 1e-9 * generator.standard_normal(votes.shape)
-    nudged = nudged.clip(0) / nudged.clip(0).sum(axis=1, keepdims=True)
+    nudged = (votes + 1e-9 * generator.standard_normal(votes.shape)).clip(0)
+    nudged /= nudged.sum(axis=1, keepdims=True)
     for probs in (votes, nudged, nudged.astype(np.float32)):
         result = mc.evaluate(probs, labels, metrics="ece")
         assert result.near_ties > 0.1
         assert "two classes are tied at the top up to rounding" in str(result)
-    images = mc.evaluate(
-        nudged.T.reshape(1, 3, 20, 25), labels.reshape(1, 20, 25), metrics="ece", class_axis=1
-    )
-    assert images.near_ties == mc.evaluate(nudged, labels).near_ties
-    smooth = mc.evaluate(generator.dirichlet(np.ones(3), 500), labels, metrics="ece")
-    assert smooth.near_ties == 0
-    assert "two classes are tied" not in str(smooth)
+    assert mc.evaluate(generator.dirichlet(np.ones(3), 500), labels, metrics="ece").near_ties == 0

@@ -27,23 +27,21 @@ def loop_audit(before, after):
     return rows, inverted, broken, made
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 6), st.integers(2, 19), st.data())
 def test_counts_equal_those_of_a_loop(n, m, data):
     """Few distinct values, so that ties of every kind occur."""
     grid = hnp.arrays(np.float64, (n, m), elements=st.integers(-3, 3).map(float))
     before, after = data.draw(grid), data.draw(grid)
     audit = mc.order_audit(before, after, input="logits").all
-    assert (audit.rows_inverted, audit.inverted_pairs, audit.ties_broken, audit.ties_made) == loop_audit(
-        before, after
-    )
+    counts = audit.rows_inverted, audit.inverted_pairs, audit.ties_broken, audit.ties_made
+    assert counts == loop_audit(before, after)
     assert audit.top1_changed == (before.argmax(axis=1) != after.argmax(axis=1)).sum()
 
 
-@pytest.mark.parametrize("m", [2, 3, 64, 65, 1000])
+@pytest.mark.parametrize("m", [2, 64, 65, 1000])
 def test_inverted_pairs_agree_with_kendalls_tau(m):
-    generator = np.random.default_rng(m)
-    before, after = generator.standard_normal((2, 4, m))
+    before, after = np.random.default_rng(m).standard_normal((2, 4, m))
     expected = sum(
         round((1 - kendalltau(x, y).statistic) * m * (m - 1) / 4) for x, y in zip(before, after, strict=True)
     )
@@ -77,7 +75,9 @@ def test_uncertain_rows_are_those_below_the_confidence():
     assert (audit.all.inverted_pairs, audit.uncertain.inverted_pairs) == (3, 1)
     assert mc.order_audit(before, after, uncertain_below=0.95).uncertain == audit.all
     logits = mc.order_audit(np.log(before), np.log(after), input="logits")
-    assert logits.to_dict() == audit.to_dict()
+    assert logits.to_dict() == json.loads(json.dumps(audit.to_dict()))
+    assert mc.order_audit([[0.9, 0.1]], [[0.9, 0.1]]).uncertain.share_inverted == 0
+    assert "not kept" in repr(audit)
 
 
 def test_probabilities_lose_what_logits_keep():
@@ -85,12 +85,3 @@ def test_probabilities_lose_what_logits_keep():
     probs = softmax(logits, axis=1)
     assert mc.order_audit(logits, logits[:, [0, 2, 1]], input="logits").all.inverted_pairs == 1
     assert mc.order_audit(probs, probs[:, [0, 2, 1]]).all.inverted_pairs == 0
-
-
-def test_the_audit_reads_as_text_and_as_json():
-    audit = mc.order_audit([[0.5, 0.3, 0.2]], [[0.5, 0.2, 0.3]])
-    assert "not kept" in repr(audit)
-    assert "100.00%" in repr(audit)
-    assert json.loads(json.dumps(audit.to_dict()))["uncertain"]["share_inverted"] == 1
-    empty = mc.order_audit([[0.9, 0.1]], [[0.9, 0.1]])
-    assert empty.uncertain.share_inverted == empty.uncertain.share_top1_changed == 0

@@ -16,10 +16,10 @@ def draw(rng, n, shift=0.0):
     return p, rng.random(n) < p - shift
 
 
-@pytest.mark.parametrize(("n", "shift"), [(1000, 0.0), (4000, 0.0), (4000, 0.04)])
+@pytest.mark.parametrize(("n", "shift"), [(1000, 0.0), (4000, 0.04)])
 def test_the_promise_holds_on_new_rows(n, shift):
     rng = np.random.default_rng(0)
-    fresh = rng.beta(6, 1, 200_000)
+    fresh = rng.beta(6, 1, 50_000)
     broken, trials = 0, 200
     for _ in range(trials):
         rule = review_rule(*draw(rng, n, shift), max_error=0.05, confidence=0.9)
@@ -42,32 +42,28 @@ def test_what_it_reports_is_what_its_threshold_does():
     assert (rule.n, rule.n_automated, rule.n_wrong) == (5000, out.sum(), (~right[out]).sum())
     assert rule.error <= rule.upper <= 0.05
     assert "at most 5 % with 95 % confidence" in str(rule)
+    labels = [line.get_label() for line in mc.RiskCoverageDisplay.from_rule(rule).plot().ax_.lines]
+    assert f"go out without review: {100 * rule.automated:.1f} %" in labels
 
 
 def test_columns_of_classes_are_answers_by_the_largest():
     rng = np.random.default_rng(3)
     probs = rng.dirichlet(np.full(4, 0.3), 4000)
     labels = (probs.cumsum(axis=1) < rng.random((4000, 1))).sum(axis=1)
-    top = probs.argmax(axis=1)
     one = review_rule(probs, labels, max_error=0.1)
-    other = review_rule(probs.max(axis=1), labels == top, max_error=0.1)
-    assert one.threshold == other.threshold
-    assert one.n_wrong == other.n_wrong
+    other = review_rule(probs.max(axis=1), labels == probs.argmax(axis=1), max_error=0.1)
+    assert (one.threshold, one.n_wrong) == (other.threshold, other.n_wrong)
 
 
-@pytest.mark.parametrize("n", [1, 30, 148])
+@pytest.mark.parametrize("n", [1, 148, 149])
 def test_too_few_rows_promise_nothing(n):
     rule = review_rule(np.full(n, 0.99), np.ones(n))
-    assert rule.threshold == math.inf
-    assert rule.n_automated == 0
+    if n == 149:
+        assert rule.automated == 1.0
+        assert review_rule(np.full(n, 0.99), np.arange(n) > 0).automated == 0.0
+        return
+    assert (rule.threshold, rule.n_automated) == (math.inf, 0)
     assert "149 rows without a mistake" in str(rule)
-
-
-def test_just_enough_rows_without_a_mistake():
-    assert review_rule(np.full(149, 0.99), np.ones(149)).automated == 1.0
-    wrong = np.ones(149)
-    wrong[0] = 0
-    assert review_rule(np.full(149, 0.99), wrong).automated == 0.0
 
 
 def test_ties_go_out_together_or_not_at_all():
@@ -84,11 +80,9 @@ def test_every_group_has_a_rule_of_its_own():
     right = np.where(site == "b", rng.random(6000) < p - 0.2, right)
     rule = review_rule(p, right, max_error=0.05, groups=site)
     assert rule.groups["a"].automated > 0.3
-    assert rule.groups["b"].automated == 0.0
+    assert rule.groups["b"].automated == rule.to_dict()["groups"]["b"]["n_automated"] == 0
     alone = review_rule(p[site == "a"], right[site == "a"], max_error=0.05)
     assert rule.groups["a"].threshold == alone.threshold
-    assert "a: Answers" in str(rule)
-    assert rule.to_dict()["groups"]["b"]["n_automated"] == 0
 
 
 def test_the_cheapest_threshold():
@@ -97,7 +91,6 @@ def test_the_cheapest_threshold():
     costs = [np.where(p > t, 10 * ~right, 1).mean() for t in np.linspace(0, 1, 401)]
     assert rule.cost <= min(costs) + 1e-12
     assert rule.threshold == pytest.approx(0.9, abs=0.03)  # of calibrated confidences: 1 - 1 / 10
-    assert rule.max_error is None
     assert review_rule(p, np.zeros(20_000), cost_error=10, cost_review=1).n_automated == 0
 
 
@@ -117,11 +110,3 @@ def test_the_cheapest_threshold():
 def test_refusals(probs, labels, options, message):
     with pytest.raises(mc.InputError, match=message):
         review_rule(probs, labels, **options)
-
-
-def test_the_picture_shows_the_rule():
-    rule = review_rule(*draw(np.random.default_rng(7), 5000), max_error=0.05)
-    display = mc.RiskCoverageDisplay.from_rule(rule).plot()
-    labels = [line.get_label() for line in display.ax_.lines]
-    assert f"go out without review: {100 * rule.automated:.1f} %" in labels
-    assert "allowed: 5 % wrong" in labels
