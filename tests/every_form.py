@@ -5,7 +5,6 @@ A new method joins through the registry, a form or an export by a line in its li
 """
 
 import warnings
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,7 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import monocal as mc
 from hostile import assert_order_kept
+from monocal.calibrators.cone_calibrator import ConeCalibrator
 from monocal.core.statistics import STATISTICS
+from monocal.engines import numba_engine
 from monocal.errors import OrderWarning
 
 torch = pytest.importorskip("torch")
@@ -31,6 +32,7 @@ METHODS = {info.name: info.make for info in mc.all_calibrators()} | {
     "conditional, by class": lambda: mc.ConditionalMCCT(shrinkage=0.1, by_class=True),
     "conditional, not by class": lambda: mc.ConditionalMCCT(shrinkage=0.1, by_class=False),
 }
+CONES = [name for name, make in METHODS.items() if isinstance(make(), ConeCalibrator)]
 # The rounding of a matrix product depends on how many rows it is given; all else is the same to the last bit.
 MATRIX_PRODUCTS = {"MS", "MS published", "Dirichlet", "PTS", "PTS published", "OI", "OP", "SMS", "Stacked"}
 # Forms of array: the type, and whether it goes through the compiled loops.
@@ -46,22 +48,12 @@ FORMS: dict[str, tuple[Any, bool]] = {
 }
 
 
-@dataclass
-class Export:
-    """A calibrator somewhere else: ``make(cal, method)`` gives a function of rows of the type."""
+def as_module(dtype):
+    def make(cal, method):
+        module = cal.to_torch() if dtype is None else cal.to_torch(dtype=dtype)
+        return module if method == "predict_proba" else module.transform
 
-    make: Any
-    dtype: Any
-
-
-def as_module(cal, method):
-    module = cal.to_torch(dtype=torch.float64)
-    return module if method == "predict_proba" else module.transform
-
-
-def as_single_module(cal, method):
-    module = cal.to_torch()
-    return module if method == "predict_proba" else module.transform
+    return make
 
 
 def as_graph(dtype):
@@ -76,13 +68,14 @@ def as_graph(dtype):
     return make
 
 
-EXPORTS = {
-    "torch module float64": Export(as_module, torch.float64),
-    "torch module float32": Export(as_single_module, torch.float32),
-    "torch module float16": Export(as_single_module, torch.float16),
-    "torch module bfloat16": Export(as_single_module, torch.bfloat16),
-    "onnx float32": Export(as_graph("float32"), np.float32),
-    "onnx float64": Export(as_graph("float64"), np.float64),
+# A calibrator somewhere else: ``make(cal, method)`` gives a function of rows of the type.
+EXPORTS: dict[str, tuple[Any, Any]] = {
+    "torch module float64": (as_module(torch.float64), torch.float64),
+    "torch module float32": (as_module(None), torch.float32),
+    "torch module float16": (as_module(None), torch.float16),
+    "torch module bfloat16": (as_module(None), torch.bfloat16),
+    "onnx float32": (as_graph("float32"), np.float32),
+    "onnx float64": (as_graph("float64"), np.float64),
 }
 
 
@@ -102,6 +95,15 @@ def fitted(name, m=M):
         warnings.simplefilter("ignore", OrderWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         return cal.fit(*calibration_rows(m))
+
+
+def through_loops(form, monkeypatch):
+    """The type of a form; from here on small arrays go through the compiled loops, where the form says so."""
+    dtype, loops = FORMS[form]
+    if loops:
+        pytest.importorskip("numba")
+        monkeypatch.setattr(numba_engine, "LARGE", 1)
+    return dtype
 
 
 def in_form(rows, dtype):

@@ -138,7 +138,7 @@ def assert_same(a: object, b: object) -> None:
 TEMPERATURE = fitted(mc.TemperatureScaling)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(VALUES)
 def test_any_plain_state_comes_back(value: object) -> None:
     calibrator = copy.copy(TEMPERATURE)

