@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ METHODS = {
 }
 
 
+@cache
 def made(name):
     """A fitted calibrator of each kind; networks trained for a moment."""
     calibrator = METHODS[name].make()
@@ -90,10 +92,12 @@ def test_a_forged_array_is_refused_or_harmless(name):
     whole = document(calibrator)
     assert set(whole["state"]) <= {"n_features_in_", "smallest_probability_", *rules_of(type(calibrator))}
     refused = 0
-    for path in arrays(whole["state"]):
-        if MAY_BE_ANYTHING.intersection(path):  # of a stage, too
-            continue
-        for kind, forge in FORGERIES.items():
+    paths = [
+        path for path in arrays(whole["state"]) if not MAY_BE_ANYTHING.intersection(path)
+    ]  # of a stage, too
+    step = 1 if len(paths) <= 8 else 3  # of many arrays each has a third of the forgeries
+    for number, path in enumerate(paths):
+        for kind in list(FORGERIES)[number % step :: step]:
             forged = copy.deepcopy(whole)
             entry = at(forged["state"], path)
             original = np.array(entry["values"], dtype=entry["$array"]).reshape(entry["shape"])
@@ -101,7 +105,7 @@ def test_a_forged_array_is_refused_or_harmless(name):
                 continue
             if original.dtype.kind == "i" and (kind in ("nan", "inf") or "huge" in kind):
                 continue
-            changed = np.asarray(forge(original)).astype(original.dtype, copy=False)
+            changed = np.asarray(FORGERIES[kind](original)).astype(original.dtype, copy=False)
             entry.update(json.loads(json.dumps(persistence.encode(changed, "x"))))
             try:
                 calibrator = load(forged)

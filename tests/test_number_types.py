@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 
 import monocal as mc
-from every_form import METHODS, M, assert_near, assert_sound, calibration_rows, double, fitted, in_form
+from every_form import (
+    METHODS,
+    M,
+    assert_near,
+    assert_sound,
+    calibration_rows,
+    double,
+    fitted,
+    in_batch_and_alone,
+    in_form,
+)
 from hostile import assert_order_kept
 from monocal.arrays import ordered_exp
 
@@ -18,23 +28,21 @@ torch = pytest.importorskip("torch")
 @pytest.mark.parametrize("make", [mc.MCCT, mc.ConditionalMCCT])
 def test_real_logits_in_half_precision_half_of_the_rows_masked(make, dtype, shared_logits):
     data = shared_logits("netcal_cifar100_densenet-bc-100")
-    cal = make().fit(data.logits_val[:2000], data.y_val[:2000])
+    cal = make().fit(data.logits_val[:1000], data.y_val[:1000])
     rng = np.random.default_rng(0)
-    z = data.logits_val[2000:3600].astype(np.float64)
+    z = data.logits_val[2000:2640].astype(np.float64)
     hidden = rng.random(z.shape) < rng.choice([0.0, 0.3, 0.9], size=(len(z), 1), p=[0.5, 0.3, 0.2])
     hidden[np.arange(len(z)), z.argmax(axis=1)] = False
     rows = in_form(np.where(hidden, -np.inf, z), dtype)
     batches = np.concatenate([double(cal.predict_proba(rows[i : i + 32])) for i in range(0, len(z), 32)])
     assert_sound(rows, batches, "predict_proba")
-    chosen = rng.permutation(len(z))[:200]
-    alone = np.concatenate([double(cal.predict_proba(rows[i : i + 1])) for i in chosen])
-    np.testing.assert_array_equal(batches[chosen], alone)
+    some = rows[:60]
+    np.testing.assert_array_equal(in_batch_and_alone(cal.predict_proba, some)[1], batches[:60])
 
 
-@pytest.mark.parametrize("m", [1000, 5000])
-@pytest.mark.parametrize("name", ["MCCT", "MCCT, top 5", "PTS"])
+@pytest.mark.parametrize(("name", "m"), [("MCCT", 1000), ("MCCT, top 5", 5000), ("PTS", 1000)])
 def test_many_classes_in_float16(name, m):
-    z, y = calibration_rows(m, n=200)
+    z, y = calibration_rows(m, n=150)
     make = METHODS[name]
     cal = (make() if name != "PTS" else make().set_params(max_epochs=2)).fit(z.astype(np.float32), y)
     rng = np.random.default_rng(1)
@@ -74,7 +82,7 @@ def test_a_negative_zero_is_no_less_than_zero(top_k, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("centre", [-1e-3, -0.5, -1.0, -3.3, -17.0, -40.0, -86.9, -95.0])
+@pytest.mark.parametrize("centre", [-1e-3, -0.5, -3.3, -40.0, -95.0])
 def test_exp_is_monotone_in_the_last_bit(dtype, centre):
     start = torch.tensor(centre, dtype=dtype)
     unit = torch.nextafter(start.abs(), start.abs() + 1) - start.abs()

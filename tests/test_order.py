@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy.special import log_softmax, softmax
 from sklearn.base import clone
 
 import monocal as mc
@@ -27,33 +28,28 @@ CALIBRATORS = [
 
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)
-@pytest.mark.parametrize("m", [2, 3, 10, 60])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_hard_rows_keep_their_order(calibrator, m, dtype):
-    z, y = bent(m)
-    rows = narrow(hard_rows(m, 1), dtype)
+@pytest.mark.parametrize("m", [2, 3, 60])
+def test_hard_rows_keep_their_order(calibrator, m):
+    z, y = bent(m, n=250)
     calibrator = clone(calibrator)
     if (calibrator.top_k or m) > m:
         calibrator.set_params(top_k=m)
-    if calibrator.input == "probabilities":
-        rows = rows.astype(np.float64)
-        rows = np.exp(rows - rows.max(axis=1, keepdims=True))
-        rows = (rows / rows.sum(axis=1, keepdims=True)).astype(dtype)
-        e = np.exp(z)
-        cal = calibrator.fit(e / e.sum(axis=1, keepdims=True), y)
-    else:
-        cal = calibrator.fit(z, y)
-    for result in (cal.predict_proba(rows), cal.transform(rows)):
-        assert result.dtype == dtype
-        assert_order_kept(rows, result)
-    np.testing.assert_array_equal(cal.predict(rows), rows.argmax(axis=1))
+    of_probabilities = calibrator.input == "probabilities"
+    cal = calibrator.fit(softmax(z, axis=1) if of_probabilities else z, y)
+    for dtype in DTYPES:
+        rows = narrow(hard_rows(m, 1), dtype)
+        if of_probabilities:
+            rows = softmax(rows.astype(np.float64), axis=1).astype(dtype)
+        for result in (cal.predict_proba(rows), cal.transform(rows)):
+            assert result.dtype == dtype
+            assert_order_kept(rows, result)
+        np.testing.assert_array_equal(cal.predict(rows), rows.argmax(axis=1))
 
 
 def test_a_thousand_classes():
     rng = np.random.default_rng(0)
-    z = (rng.normal(size=(600, 1000)) * 3).astype(np.float32)
-    top = np.argsort(-z, axis=1)
-    y = top[np.arange(600), np.minimum(rng.geometric(0.4, 600) - 1, 999)]
+    z = (rng.normal(size=(150, 1000)) * 3).astype(np.float32)
+    y = np.argsort(-z, axis=1)[np.arange(150), np.minimum(rng.geometric(0.4, 150) - 1, 999)]
     cal = mc.MCCT(shrinkage=0.1).fit(z, y)
     assert len(cal.rank_map_.starts) > 3
     for rows in (z, np.round(z * 2) / 2, z - 50, z.astype(np.float16)):
@@ -61,7 +57,7 @@ def test_a_thousand_classes():
         assert_order_kept(rows, cal.transform(rows))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(finite_rows(20, 6), st.sampled_from(DTYPES), st.sampled_from([0, 1]))
 def test_any_finite_row(rows, dtype, which):
     rows = narrow(rows, dtype)
@@ -75,7 +71,7 @@ BENT = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(hnp.arrays(np.float32, (30, 8), elements=st.floats(-30, 30, width=32)), st.integers(0, 7))
 def test_any_calibration_set_gives_an_order_preserving_map(z, label):
     y = (np.arange(30) * 3 + label) % 8
@@ -140,7 +136,7 @@ def test_shift_changes_nothing_and_log_softmax_is_the_same():
     cal = mc.MCCT(shrinkage=0).fit(z, y)
     p = cal.predict_proba(z)
     np.testing.assert_allclose(cal.predict_proba(z + 37.5), p, rtol=1e-9, atol=1e-14)
-    logp = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+    logp = log_softmax(z, axis=1)
     np.testing.assert_allclose(cal.predict_proba(logp), p, rtol=1e-9, atol=1e-14)
     again = mc.MCCT(shrinkage=0).fit(logp, y)
     np.testing.assert_allclose(again.predict_proba(logp), p, rtol=1e-4, atol=1e-6)

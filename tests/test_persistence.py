@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import hypothesis.extra.numpy as hnp
 import numpy as np
@@ -24,10 +25,10 @@ from monocal.data import synthetic
 from monocal.errors import FileError, InputError, OrderWarning
 
 STORED = Path(__file__).parent / "stored"
-DATA = synthetic(600, 6, seed=3)
+DATA = synthetic(300, 6, seed=3)
 
 
-def fitted(make: Callable[..., mc.Calibrator], **parameters: object) -> mc.Calibrator:
+def fitted(make: Callable[..., mc.Calibrator], **parameters: object) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OrderWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -62,12 +63,7 @@ def test_round_trip_bit_for_bit(info: mc.registry.CalibratorInfo, tmp_path: Path
 
 @pytest.mark.parametrize(
     "parameters",
-    [
-        {"top_k": 2},
-        {"shrinkage": "cv"},
-        {"shrinkage": np.float32(0.5)},
-        {"tol": 1e-3, "max_iter": np.int64(7)},
-    ],
+    [{"top_k": 2, "shrinkage": np.float32(0.5)}, {"shrinkage": "cv", "tol": 1e-3, "max_iter": np.int64(7)}],
     ids=str,
 )
 def test_parameters_come_back(parameters: dict[str, object]) -> None:
@@ -189,7 +185,7 @@ def test_describe_tells_where_it_came_from(mcct: mc.MCCT, tmp_path: Path) -> Non
     assert result["monocal_version"] == mc.__version__
     assert result["parameters"] == mcct.get_params()
     assert result["data"] == persistence.fingerprint(DATA.values, DATA.labels)
-    assert result["data"]["shape"] == [600, 6]
+    assert result["data"]["shape"] == [300, 6]
     assert result["metrics"] == metrics
 
 
@@ -348,7 +344,7 @@ def test_a_users_own_family_loads_where_it_is_defined() -> None:
     np.testing.assert_array_equal(loaded.coef_, [3.0, -1.0])
 
 
-@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
 def test_the_published_procedure_meets_its_constraints_to_rounding_only(unit: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

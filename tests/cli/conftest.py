@@ -12,6 +12,7 @@ import pytest
 from cli_helpers import CAL, TEST
 from typer.testing import CliRunner
 
+import monocal as mc
 from monocal.cli.app import app
 
 
@@ -28,6 +29,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def calibrator(folder: Path) -> mc.MCCT:
+    """Saved as cal.json."""
+    fitted = mc.MCCT().fit(CAL.values, CAL.labels)
+    fitted.save("cal.json")
+    return fitted
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods are judged in this process, which needs no time to start."""
+    monkeypatch.setattr(
+        "monocal.report.trial.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
+    )
+
+
+@pytest.fixture
 def default_signals() -> Iterator[None]:
     """Signals that a shell lets its jobs ignore (nohup, a job in the background) end processes started here, as in a terminal."""
     before = {n: signal.signal(n, signal.SIG_DFL) for n in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
@@ -38,10 +55,11 @@ def default_signals() -> Iterator[None]:
 
 @pytest.fixture
 def run(folder: Path) -> Callable[..., Any]:
-    """``run("fit", "cal.npz", ...)``: the result of a command run in this process."""
+    """``run("fit cal.npz -o", path)``: the result of a command run in this process; text without quotes is split at spaces."""
 
-    def invoke(*arguments: object, code: int = 0) -> Any:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    def invoke(command: object, *more: object, code: int = 0) -> Any:
+        words = [*(command.split() if isinstance(command, str) else [str(command)]), *map(str, more)]
+        result = CliRunner().invoke(app, words)
         assert result.exit_code == code, (result.exit_code, result.stdout, result.stderr)
         assert "Traceback" not in result.output
         return result

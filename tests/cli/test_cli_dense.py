@@ -101,11 +101,3 @@ def test_the_number_of_axes_of_a_graph(run, images):
     expected = mc.load(images / "cal.json").predict_proba(IMAGES)
     (result,) = session.run(None, {session.get_inputs()[0].name: IMAGES.astype(np.float32)})
     np.testing.assert_allclose(result, expected, atol=1e-5)
-    for target, ndim, words in (
-        ("torch", "any", "--ndim any works with --to onnx only"),
-        ("onnx", "0", "--ndim must be a whole number of at least 1, or any, but is '0'"),
-        ("onnx", "four", "--ndim must be a whole number of at least 1, or any, but is 'four'"),
-    ):
-        out = images / ("c.pt2" if target == "torch" else "c.onnx")
-        answer = run(*export, target, "-o", out, "--ndim", ndim, "--force", code=1).stderr
-        assert words in " ".join(answer.split())

@@ -15,21 +15,13 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from cli_helpers import CAL, TEST, monocal
+from cli_helpers import TEST, monocal
 
 import monocal as mc
 from monocal import persistence
 
 Run = Callable[..., Any]
 posix = pytest.mark.skipif(os.name == "nt", reason="signals and files of POSIX")
-
-
-@pytest.fixture
-def calibrator(folder: Path) -> mc.MCCT:
-    """Saved as cal.json."""
-    fitted = mc.MCCT().fit(CAL.values, CAL.labels)
-    fitted.save("cal.json")
-    return fitted
 
 
 # Signals.
@@ -54,9 +46,8 @@ main()
     ("module", "number"),
     [
         ("typer", signal.SIGINT),
-        ("numpy", signal.SIGTERM),
         ("sklearn.base", getattr(signal, "SIGHUP", 1)),
-        ("monocal.metrics", signal.SIGINT),
+        ("monocal.metrics", signal.SIGTERM),
     ],
 )
 def test_a_signal_while_modules_load(folder: Path, module: str, number: int) -> None:
@@ -158,7 +149,7 @@ def test_an_output_is_no_file_that_an_input_folder_links_to(
 
 @posix
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", ["--help", "evaluate test.npz --n-boot 0 --json"])
+@pytest.mark.parametrize("arguments", ["--help", "evaluate test.npz --metrics nll --json"])
 def test_a_full_disk_behind_stdout(folder: Path, arguments: str) -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "monocal", *arguments.split()]
@@ -174,7 +165,6 @@ def test_a_full_disk_behind_stdout(folder: Path, arguments: str) -> None:
     ("arguments", "out"),
     [
         ("export cal.json --to torch", "program.pt2"),
-        ("export cal.json --to onnx", "program.onnx"),
         ("apply cal.json cal.npz", "program.h5"),
     ],
 )
@@ -195,7 +185,7 @@ def test_no_room_for_what_libraries_write(
 
 
 @pytest.mark.parametrize("kind", ["probabilities", "logits"])
-@pytest.mark.parametrize("damage", [np.nan, np.inf, 2.0])
+@pytest.mark.parametrize("damage", [np.nan, 2.0])
 def test_no_wrong_row_is_written(
     run: Run, folder: Path, calibrator: mc.MCCT, monkeypatch: pytest.MonkeyPatch, kind: str, damage: float
 ) -> None:
@@ -230,32 +220,6 @@ def test_any_numbers_are_applied_to(run: Run, folder: Path, calibrator: mc.MCCT,
     assert out.dtype.kind == "f"
     assert np.abs(out.sum(axis=1, dtype=float) - 1).max() < 5e-3
     assert np.array_equal(out.argmax(axis=1), values.argmax(axis=1))
-
-
-# Values.
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ("fit cal.npz -o x.json --set n_knots=1000000000", 1, "n_knots must be a whole number of at least 1"),
-        ("fit cal.npz -o x.json --top-k 99999999999999999999", 1, "top_k must be a whole number"),
-        ("fit cal.npz -o x.json --set max_iter=1e999", 1, "max_iter must be a whole number"),
-        ("fit cal.npz -o x.json --set tol=1e999", 1, "tol must be a number above 0 and at most"),
-        ("fit cal.npz -o x.json -m spline --set knots=1000000000", 1, "knots must be a whole number"),
-        ("fit cal.npz -o x.json -m hb --set bins=1000000000", 1, "bins must be a whole number"),
-        ("fit cal.npz -o x.json -m pts --set hidden=[1000000]", 1, "hidden: a layer size must be"),
-        ("evaluate test.npz --n-boot 99999999999999999999", 2, "--n-boot"),
-        ("evaluate test.npz --seed 99999999999999999999", 2, "--seed"),
-        ("compare cal.npz --time-limit nan", 2, "--time-limit"),
-    ],
-)
-def test_numbers_have_bounds(run: Run, folder: Path, arguments: str, code: int, message: str) -> None:
-    before = sorted(os.listdir(folder))
-    result = run(*arguments.split(), code=code)
-    assert message in result.stderr
-    assert "should not" not in result.stderr
-    assert sorted(os.listdir(folder)) == before
 
 
 @pytest.mark.parametrize("data", [5, [1], {"shape": {"$array": "int64", "shape": [2], "values": [400, 5]}}])

@@ -58,12 +58,6 @@ def test_every_command_that_prints_results_has_json(name: str) -> None:
     assert "--json" in [option for parameter in COMMANDS[name].params for option in parameter.opts]
 
 
-def test_help_of_apply_lists_what_it_writes(run: Run) -> None:
-    assert "--as <logits|probabilities> " in run("apply", "--help").stdout
-    answer = run("apply", "cal.json", "test.npz", "-o", "p.npz", "--as", "percent", code=2)
-    assert "'percent' is not one of 'logits', 'probabilities'" in " ".join(answer.stderr.split())
-
-
 def test_help_tells_the_exit_codes(run: Run) -> None:
     text = " ".join(run("--help").stdout.split())
     assert "0 done; 1 something is wrong" in text

@@ -14,7 +14,6 @@ import pytest
 from typer.testing import CliRunner
 
 from monocal.cli.app import app
-from monocal.cli.output import show_p
 from monocal.metrics import METRICS
 
 Run = Callable[..., Any]
@@ -29,16 +28,8 @@ def on_a_terminal(width: int, *arguments: str) -> list[str]:
     return ANSI.sub("", result.stdout).splitlines()
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Methods are judged in this process, which needs no time to start."""
-    monkeypatch.setattr(
-        "monocal.report.trial.TimedTrial.judge", lambda self, method, seconds: self._trial.judge(method)
-    )
-
-
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize("width", [80, 60, 40])
+@pytest.mark.parametrize("width", [80, 40])
 def test_compare_fits_and_cuts_no_number(folder: Path, width: int) -> None:
     few = ("compare", "cal.npz", "--test", "test.npz", "--methods", "ts,vector,ensemble", "--n-boot", "20")
     lines = on_a_terminal(width, *few)
@@ -49,9 +40,7 @@ def test_compare_fits_and_cuts_no_number(folder: Path, width: int) -> None:
     assert re.search(r" \d\.\d{4}\b", row)
     left = " ".join(lines[lines.index(next(line for line in lines if line.startswith("Left out"))) :])
     assert left.startswith("Left out, the terminal is narrow: ECE, 95 %; fit, s; Brier")  # in this order
-    assert lines[-1] == "Next: monocal fit cal.npz -m temperature-scaling -o cal.json" or lines[
-        -1
-    ].startswith("Next: monocal fit")
+    assert lines[-1].startswith("Next: monocal fit cal.npz -m ")
     wide = on_a_terminal(width, *few, "--wide")
     assert not any(line.startswith("Left out") for line in wide)
     head = next(line for line in wide if "NLL" in line)
@@ -133,22 +122,6 @@ def test_evaluate_shows_six_figures_and_the_rest_where_asked(run: Run) -> None:
     assert "draws" not in none
 
 
-@pytest.mark.parametrize(
-    ("p", "message"), [(0.0, "p < 0.001"), (0.001, "p = 0.001"), (0.0437, "p = 0.044"), (1.0, "p = 1")]
-)
-def test_small_probabilities(p: float, message: str) -> None:
-    assert show_p(p) == message
-
-
-@pytest.mark.parametrize("command", ["compare", "report"])
-@pytest.mark.parametrize("limit", ["0", "-1", "nan"])
-def test_a_time_limit_is_above_zero(run: Run, command: str, limit: str) -> None:
-    out = ("-o", "r.html") if command == "report" else ()
-    assert "is not above 0 (inf: no limit)" in " ".join(
-        run(command, "cal.npz", *out, "--time-limit", limit, code=2).stderr.split()
-    )
-
-
 def test_no_time_limit(run: Run) -> None:
     text = run(
         "compare", "cal.npz", "--test", "test.npz", "--methods", "ts", "--n-boot", 0, "--time-limit", "inf"
@@ -160,30 +133,11 @@ def test_no_time_limit(run: Run) -> None:
 @pytest.mark.usefixtures("here")
 def test_the_last_line_of_compare_can_be_pasted(run: Run, folder: Path) -> None:
     os.rename("both.npz", "both parts.npz")
-    command = (
-        "compare",
-        "both parts.npz",
-        "--logits-name",
-        "logits_val",
-        "--labels-name",
-        "y_val",
-        "--kind",
-        "logits",
-    )
+    names = ("--logits-name", "logits_val", "--labels-name", "y_val")
+    command = ("compare", "both parts.npz", *names, "--kind", "logits")
     text = run(*command, "--methods", "mcct", "--n-boot", 0).stdout
     last = text.splitlines()[-1].removeprefix("Next: ")
     assert last == (
         "monocal fit 'both parts.npz' --kind logits --labels-name y_val --logits-name logits_val -m mcct -o cal.json"
     )
-    run(
-        "fit",
-        "both parts.npz",
-        "--logits-name",
-        "logits_val",
-        "--labels-name",
-        "y_val",
-        "-m",
-        "mcct",
-        "-o",
-        "cal.json",
-    )
+    run("fit", "both parts.npz", *names, "-m", "mcct", "-o", "cal.json")

@@ -19,10 +19,8 @@ WHOLE = mc.VectorScaling().fit(Z, Y)
 P = WHOLE.predict_proba(Z)
 # The number of each class, and the order of the columns.
 NAMED: dict[str, tuple[list[Any], list[int]]] = {
-    "in order": ([0, 1, 2], [0, 1, 2]),
     "another order": ([0, 1, 2], [2, 0, 1]),
     "from 1": ([1, 2, 3], [0, 1, 2]),
-    "from 1 in another order": ([1, 2, 3], [1, 2, 0]),
     "codes": ([200, 404, 500], [2, 0, 1]),
     "signs": ([-1, 0, 1], [0, 1, 2]),
 }
