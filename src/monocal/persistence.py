@@ -25,6 +25,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -406,6 +407,7 @@ def _find_class(name: str, where: str) -> type[Calibrator]:
     raise FileError(f"{where} holds a {bare}, which is not known here (monocal {__version__}): {advice}")
 
 
+@cache
 def _find_record(name: str) -> Any:
     """A dataclass of monocal by its bare name, wherever it is by now."""
     for module in [module for path, module in sys.modules.items() if path.startswith(f"{__package__}.")]:

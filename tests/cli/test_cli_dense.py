@@ -64,7 +64,7 @@ def test_tokens_need_no_axis(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "fit --class-axis 1"),
+        ((), "--class-axis 1 for images"),
         (("--class-axis", "7"), "--class-axis 7 is no axis"),
         (("--class-axis", "1"), "255"),
     ],

@@ -84,7 +84,7 @@ CASES = {
     "fit cal.npz -o x.json --set n_knots=1000000000": "n_knots must be a whole number of at least 1",
     "fit cal.npz -o x.json --top-k 99999999999999999999": "top_k must be a whole number",
     "fit cal.npz -o x.json --set max_iter=1e999": "max_iter must be a whole number",
-    "fit cal.npz -o x.json --set tol=1e999": "tol must be a number above 0 and at most",
+    "fit cal.npz -o x.json --set tol=1e999": "tol must be a number above 0",
     "fit cal.npz -o x.json -m hb --set bins=1000000000": "bins must be a whole number",
     "fit cal.npz -o x.json -m pts --set hidden=[1000000]": "hidden: a layer size must be",
 }

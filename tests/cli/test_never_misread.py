@@ -130,7 +130,7 @@ def test_columns_that_no_label_names_are_no_classes(run: Run) -> None:
     assert list(fit(run, frame, "--kind", "probabilities").feature_names_in_) == NAMES
     # Logits that a label might name are asked about, and the message can be followed.
     message = fit(run, pets(odd=odd), code=1).stderr
-    assert "'odd', which no label names" in message
+    assert "neither names nor labels say whether each is of a class" in message
     follow(run, message, "fit", "a.csv", "-o", "cal.json", "--force")
     assert list(mc.load("cal.json").feature_names_in_) == NAMES
     # A file to apply it to needs no labels: the calibrator knows its classes.
@@ -143,7 +143,7 @@ def test_numbers_as_labels_leave_what_no_label_needs(run: Run) -> None:
     frame = pets(age=RNG.integers(20, 80, N)).assign(label=LABELS)
     assert list(fit(run, frame).feature_names_in_) == NAMES
     message = fit(run, pets(odd=RNG.normal(size=N)).assign(label=LABELS), code=1).stderr
-    assert "4 columns of numbers, 'cat', 'dog', 'owl', 'odd', and labels from 0 to 2" in message
+    assert "has the columns 'cat', 'dog', 'owl', 'odd', and neither names nor labels say" in message
     follow(run, message, "fit", "a.csv", "-o", "cal.json", "--force")
     assert list(mc.load("cal.json").feature_names_in_) == NAMES
 
@@ -157,13 +157,13 @@ def test_two_scores_are_asked_about(run: Run) -> None:
         {"prob_a": P, "prob_b": expit(other)},
     ):
         message = fit(run, pd.DataFrame(columns).assign(label=HITS), code=1).stderr
-        assert "they do not look like a score for each class" in message
+        assert "neither names nor labels say whether each is of a class" in message
         follow(run, message, "fit", "a.csv", "-o", "cal.json", "--force", "--kind", "logits")
         assert mc.load("cal.json").n_features_in_ == 2
     message = run("fit", "a.csv", "-o", "b.json", "--logits-name", "prob_a,prob_b", code=1).stderr
     assert "name the columns of the classes with --logits-name" in message
-    two = pd.DataFrame({"no_way": noise - SCORE / 2, "sure": noise + SCORE / 2}).assign(label=HITS)
-    assert list(fit(run, two).feature_names_in_) == ["no_way", "sure"]  # a score for each class
+    two = pd.DataFrame({"logit_no": noise - SCORE / 2, "logit_yes": noise + SCORE / 2}).assign(label=HITS)
+    assert list(fit(run, two).feature_names_in_) == ["no", "yes"]  # a score for each class
     ids = pd.DataFrame({"patient": range(1000, 1000 + N), "margin_": SCORE}).assign(outcome=HITS)
     assert fit(run, ids).n_features_in_ == 2
     assert "other columns: 'patient'" in run("fit", "a.csv", "-o", "c.json").stdout
@@ -236,7 +236,7 @@ def test_names_of_classes_are_kept_for_later_commands(run: Run) -> None:
         (
             pd.DataFrame({"bmi": SCORE + 25, "pulse": P + 70, "risk": P}).assign(label=HITS),
             ["--kind", "probabilities"],
-            "say which column is the score of the second class, such as --logits-name risk,",
+            "say --logits-name risk for one score,",
         ),
         (scores(P, name="prediction"), [], "say --kind probabilities"),
         (pets(PROBS), ["--kind", "percent"], "say --kind probabilities"),
