@@ -8,25 +8,23 @@ import monocal as mc
 from monocal.data import synthetic
 from real_logits import load_shared_logits
 
-
-def shifted_rows(prior, n=4000, seed=5):
-    """Rows of the same classes in other proportions."""
-    pool = synthetic(20000, 6, seed=seed)
-    chosen = np.random.default_rng(0).choice(
-        len(pool.labels), n, p=(prior / np.bincount(pool.labels, minlength=6))[pool.labels]
-    )
-    return pool.values[chosen], pool.labels[chosen]
-
-
+FIT = synthetic(4000, 6, seed=5)
 PRIOR = np.array([0.5, 0.2, 0.1, 0.1, 0.05, 0.05])
 
 
+def shifted_rows(n):
+    """Rows of the same classes in other proportions."""
+    pool = synthetic(20000, 6, seed=5)
+    chance = (PRIOR / np.bincount(pool.labels, minlength=6))[pool.labels]
+    chosen = np.random.default_rng(0).choice(len(pool.labels), n, p=chance)
+    return pool.values[chosen], pool.labels[chosen]
+
+
 def test_a_known_prior_helps_and_an_estimate_comes_close():
-    fit = synthetic(4000, 6, seed=5)
-    z, y = shifted_rows(PRIOR)
-    cal = mc.LabelShift(mc.MCCT()).fit(fit.values, fit.labels)
+    z, y = shifted_rows(4000)
+    cal = mc.LabelShift(mc.MCCT()).fit(FIT.values, FIT.labels)
     before = nll(cal, z, y)
-    assert before == pytest.approx(nll(mc.MCCT().fit(fit.values, fit.labels), z, y), abs=1e-9)
+    assert before == pytest.approx(nll(mc.MCCT().fit(FIT.values, FIT.labels), z, y), abs=1e-9)
     with_prior = nll(cal.adapt(prior=PRIOR), z, y)
     assert not hasattr(cal, "solution_")
     estimated = nll(cal.adapt(z), z, y)
@@ -40,9 +38,8 @@ def test_a_known_prior_helps_and_an_estimate_comes_close():
 
 
 def test_the_estimate_is_the_maximum_of_the_likelihood():
-    fit = synthetic(2000, 6, seed=5)
-    z, _ = shifted_rows(PRIOR, n=800)
-    cal = mc.LabelShift(mc.MCCT()).fit(fit.values, fit.labels).adapt(z)
+    z, _ = shifted_rows(800)
+    cal = mc.LabelShift(mc.MCCT()).fit(FIT.values, FIT.labels).adapt(z)
     ratio = cal.calibrator_.predict_proba(z) / cal.calibration_prior_
     w = np.full(6, 1 / 6)
     for _ in range(20000):  # EM, as published
@@ -51,11 +48,10 @@ def test_the_estimate_is_the_maximum_of_the_likelihood():
 
 
 def test_without_a_shift_nothing_changes():
-    fit, new = synthetic(3000, 6, seed=5), synthetic(3000, 6, seed=6)
-    cal = mc.LabelShift(mc.MCCT()).fit(fit.values, fit.labels)
+    new = synthetic(3000, 6, seed=6)
+    cal = mc.LabelShift(mc.MCCT()).fit(FIT.values, FIT.labels)
     before = cal.predict_proba(new.values)
-    cal.adapt(new.values)
-    assert not cal.shifted_
+    assert not cal.adapt(new.values).shifted_
     np.testing.assert_array_equal(cal.predict_proba(new.values), before)
 
 
@@ -75,13 +71,9 @@ def test_bad_priors_are_refused(prior, words):
     fitted = mc.LabelShift().fit(DATA.values, DATA.labels)
     with pytest.raises(mc.InputError, match=words):
         fitted.adapt(prior=prior)
-
-
-def test_adapt_needs_one_of_two():
-    cal = mc.LabelShift().fit(DATA.values, DATA.labels)
     for arguments in ({}, {"X": DATA.values, "prior": PRIOR}):
         with pytest.raises(mc.InputError, match="adapt takes either X"):
-            cal.adapt(**arguments)
+            fitted.adapt(**arguments)
 
 
 def test_rare_inputs_of_an_estimate():
@@ -108,10 +100,8 @@ def test_an_estimate_after_extreme_weights_is_certified(make, spread):
         cal = mc.LabelShift(make()).fit(z, y, sample_weight=weight).adapt(new)
         assert cal.solution_.converged
         p = cal.calibrator_.predict_proba(new) / cal.calibration_prior_
-        w = cal.solution_.coefficients
-        gain = (p / (p @ w)[:, None]).mean(
-            axis=0
-        )  # no prior is more likely by more than the largest of these, less one
+        # No prior is more likely by more than the largest of these gains, less one.
+        gain = (p / (p @ cal.solution_.coefficients)[:, None]).mean(axis=0)
         assert gain.max() <= 1 + 2e-6
         assert np.isfinite(cal.predict_proba(new)).all()
 
@@ -120,29 +110,24 @@ def test_the_shifted_set():
     data = load_shared_logits("sctl_cifar10LT_densenet40")
     cal = mc.LabelShift(mc.ConditionalMCCT()).fit(data.logits_val, data.y_val)
     before = nll(cal, data.logits_test, data.y_test)
-    with_prior = nll(
-        cal.adapt(prior=np.bincount(data.y_test) / len(data.y_test)), data.logits_test, data.y_test
-    )
+    cal.adapt(prior=np.bincount(data.y_test) / len(data.y_test))
+    with_prior = nll(cal, data.logits_test, data.y_test)
     assert with_prior < before - 0.09
     assert mc.metrics.ece(cal.predict_proba(data.logits_test), data.y_test) < 0.029
-    cal.adapt(data.logits_test)
-    assert cal.shifted_
+    assert cal.adapt(data.logits_test).shifted_
     assert abs(nll(cal, data.logits_test, data.y_test) - with_prior) < 0.005
 
 
 def test_an_estimate_of_few_rows_of_the_same_population_changes_nothing():
     rng = np.random.default_rng(0)
-    m, n = 60, 1500
-    frequency = rng.dirichlet(np.full(m, 0.3))
-    y = rng.choice(m, size=n, p=frequency)
-    z = 4 * np.eye(m)[y] + rng.normal(size=(n, m))
-    cal = mc.LabelShift(mc.TemperatureScaling()).fit(z, y)
-    shifted = 0
-    for _ in range(20):
-        labels = rng.choice(m, size=30, p=frequency)
-        cal.adapt(4 * np.eye(m)[labels] + rng.normal(size=(30, m)))
-        shifted += cal.shifted_
-    assert shifted <= 1
+    frequency = rng.dirichlet(np.full(60, 0.3))
+
+    def rows(n):
+        y = rng.choice(60, size=n, p=frequency)
+        return 4 * np.eye(60)[y] + rng.normal(size=(n, 60)), y
+
+    cal = mc.LabelShift(mc.TemperatureScaling()).fit(*rows(1500))
+    assert sum(cal.adapt(rows(30)[0]).shifted_ for _ in range(20)) <= 1
 
 
 def test_unequal_weights_are_no_shift_and_hide_none():
@@ -150,7 +135,6 @@ def test_unequal_weights_are_no_shift_and_hide_none():
     for trial in range(20):
         data = synthetic(2000, 5, seed=trial)
         z, y = data.values, data.labels
-        weight = np.where(rng.random(1000) < 0.05, 20.0, 1.0)
-        cal = mc.LabelShift().fit(z[:1000], y[:1000], weight)
+        cal = mc.LabelShift().fit(z[:1000], y[:1000], np.where(rng.random(1000) < 0.05, 20.0, 1.0))
         assert not cal.adapt(z[1000:]).shifted_
         assert cal.adapt(z[1000:][y[1000:] < 3]).shifted_
