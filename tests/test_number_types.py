@@ -123,8 +123,8 @@ def test_argmax_is_kept_in_the_type_of_out(kind, method, tmp_path, monkeypatch):
         (np.array([[2**70 + i for i in range(M)]], dtype=object), r"2\*\*53"),
         (np.uint64(2**63) + np.arange(M, dtype=np.uint64)[None], r"2\*\*53"),
         (1 + np.finfo(np.longdouble).eps * np.arange(M, dtype=np.longdouble)[None], "astype"),
-        (np.array([[1 + Decimal(j) / 10**20 for j in range(M)]]), "numbers of type Decimal differ"),
-        (np.array([[1 + Fraction(j, 10**20) for j in range(M)]]), "numbers of type Fraction differ"),
+        (np.array([[1 + Decimal(j) / 10**20 for j in range(M)]]), "a Decimal may be more precise"),
+        (np.array([[1 + Fraction(j, 10**20) for j in range(M)]]), "a Fraction may be more precise"),
     ],
     ids=["int64", "torch int64", "object", "uint64", "longdouble", "decimal", "fraction"],
 )
@@ -133,8 +133,6 @@ def test_numbers_that_double_precision_cannot_hold_are_refused(rows, words):
         pytest.skip("long double is double precision here")
     with pytest.raises(mc.InputError, match=words):
         fitted("MCCT").predict_proba(rows)
-    exact = np.array([[Decimal(j) / 10 for j in range(M)], [Fraction(j, 3) for j in range(M)]])
-    assert fitted("MCCT").predict(exact).tolist() == [M - 1, M - 1]
     large = np.array([[1e300] * (M - 1) + [1e301]], dtype=object)
     assert fitted("MCCT").predict(large)[0] == M - 1
     assert fitted("MCCT").predict(np.arange(M)[None] + 2**52)[0] == M - 1

@@ -8,8 +8,7 @@ in the last bit: `ordered_softmax`, `ordered_log`, `keep_argmax`, whose rounding
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
@@ -78,24 +77,6 @@ def to_numpy_together(xs: list[Array]) -> list[np.ndarray]:
     flat = to_numpy(xp.concat([xp.reshape(x, (-1,)) for x in xs]))
     ends = np.cumsum([np.prod(x.shape, dtype=np.intp) for x in xs])
     return [part.reshape(x.shape) for part, x in zip(np.split(flat, ends[:-1]), xs, strict=True)]
-
-
-def on_its_way(x: Array) -> Callable[[], float]:
-    """One number, on its way to the host; call the result to have it. What a CUDA device is given to do later does not delay
-    it."""
-    if not getattr(x, "is_cuda", False):
-        return partial(float, x)
-    import torch
-
-    there: Any = torch.empty((), dtype=x.dtype, pin_memory=True)
-    there.copy_(x, non_blocking=True)
-    arrived = torch.cuda.current_stream(x.device).record_event()
-
-    def number() -> float:
-        arrived.synchronize()
-        return float(there)
-
-    return number
 
 
 def compute_dtype(x: Array) -> Any:

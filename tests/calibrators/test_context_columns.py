@@ -185,21 +185,6 @@ def test_what_was_not_known_is_counted_anew():
     assert not hasattr(cal.fit(z, y), "unseen_")
 
 
-def test_values_of_a_text_column_with_an_axis_more():
-    """As pandas 3 makes them without pyarrow: an array of its own with two axes."""
-    pandas = pytest.importorskip("pandas")
-    z, y, _ = uneven()
-    words = np.array(["north", "south", None], dtype=object)[np.arange(len(z)) % 3]
-    column = pandas.array(words, dtype=pandas.StringDtype("python"))
-    expected = mc.ConditionalMCCT().fit(z, y, context=column)
-    cal = mc.ConditionalMCCT().fit(z, y, context=column[:, None])
-    assert cal.context_ == expected.context_
-    assert cal.context_.columns[0].categories == ("north", "south")
-    np.testing.assert_array_equal(
-        cal.predict_proba(z, context=column[:, None]), expected.predict_proba(z, context=column)
-    )
-
-
 def test_rows_of_the_largest_logits_take_context():
     """Where all unnamed classes have one logit, rows of the largest say all that there is to know."""
     z, y, context = uneven()

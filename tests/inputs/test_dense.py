@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.base import clone
 
 import monocal as mc
 from monocal.data import synthetic
-from monocal.inputs.layout import GatheredRows
 from monocal.persistence import from_json, to_json
 
 N, M, H, W = 6, 5, 7, 9
@@ -26,25 +21,6 @@ def images(rows):
 
 
 IMAGES = images(ROWS)
-
-
-@given(st.integers(2, 4), st.data())
-@settings(max_examples=100, deadline=None)
-def test_gathered_rows_are_those_of_a_copy(ndim, data):
-    shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=ndim, max_size=ndim)))
-    axis = data.draw(st.integers(0, ndim - 1))
-    array = np.arange(float(np.prod(shape))).reshape(shape)
-    copy = np.moveaxis(array, axis, -1).reshape(-1, shape[axis])
-    rows = GatheredRows(array, axis)
-    chosen = slice(*data.draw(st.tuples(st.integers(0, len(copy)), st.integers(0, len(copy)))))
-    np.testing.assert_array_equal(rows[chosen], copy[chosen])
-    other = GatheredRows(np.zeros(shape), axis)
-    other[chosen] = copy[chosen]
-    np.testing.assert_array_equal(np.asarray(other)[chosen], copy[chosen])
-    assert other.array.sum() == copy[chosen].sum()
-    for refused in (lambda: rows[::2], lambda: other.__setitem__(slice(None, None, -1), copy)):
-        with pytest.raises(mc.InputError, match="slices of neighbouring rows, but the step is"):
-            refused()
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3, -1, -2, -4])
@@ -134,21 +110,6 @@ def test_out_and_blocks_have_the_shape_given(tmp_path, monkeypatch):
         cal.predict_proba(IMAGES, out=np.empty((N, H, W, M)))
 
 
-def test_fitting_copies_no_whole_array():
-    """Beyond the array: the sorted rows, which every fit keeps, and parts."""
-    X = np.random.default_rng(0).normal(size=(8, M, 128, 256)).astype(np.float32)
-    y = X.argmax(axis=1)
-    y[:, ::2] = -100  # half of all
-    cal = mc.TemperatureScaling(class_axis=1, ignore_index=-100)
-    cal.fit(X[:1], y[:1])
-    tracemalloc.start()
-    cal.fit(X, y)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    kept = np.count_nonzero(y != -100) * (M + 8) * 4
-    assert most < kept + 0.4 * X.nbytes + 2**22 * 8
-
-
 @pytest.mark.parametrize(
     ("cal", "X", "y", "words"),
     [
@@ -185,10 +146,12 @@ def test_all_ignored_wherever_the_rows_are(tmp_path):
     da = pytest.importorskip("dask.array")
     nothing = np.full(PLACES.shape, -100)
     cal = mc.MCCT(class_axis=1, ignore_index=-100)
-    lazy = da.from_array(IMAGES, chunks=(2, M, H, W)), da.from_array(nothing, chunks=(2, H, W))
-    for data in (lazy, (lambda: iter([(IMAGES, nothing)]), None)):
-        with pytest.raises(mc.InputError, match="every label is -100"):
-            cal.fit(*data)
+    with pytest.raises(mc.InputError, match="every label is -100"):
+        cal.fit(lambda: iter([(IMAGES, nothing)]))
+    with pytest.raises(mc.InputError, match="every label is -100"):
+        mc.MCCT(ignore_index=-100).fit(da.from_array(ROWS, chunks=(50, M)), nothing.ravel())
+    with pytest.raises(mc.InputError, match=r"a Dask array must have one row per sample .* reshape it"):
+        cal.fit(da.from_array(IMAGES, chunks=(2, M, H, W)), PLACES)
 
 
 def test_parameters_are_saved_and_compared(tmp_path):

@@ -97,7 +97,7 @@ ARRAYS = {
 }
 INPUTS = {
     **ARRAYS,
-    **{f"images, {kind}": of_images(make) for kind, make in ARRAYS.items()},
+    **{f"images, {kind}": of_images(make) for kind, make in ARRAYS.items() if kind != "dask"},
     "lists": lambda z, y, tmp_path: (z.tolist(), y.tolist()),
     "pandas": in_pandas,
     "polars": in_polars,
@@ -111,7 +111,7 @@ INPUTS = {
     ),
 }
 # Rows that are not in memory: methods that need all of them refuse.
-IN_PARTS = ("blocks", "dask", "images, blocks", "images, dask")
+IN_PARTS = ("blocks", "dask", "images, blocks")
 
 
 def class_axis(kind):

@@ -78,16 +78,11 @@ def test_two_predictors_on_the_same_places(function):
     assert result.to_dict() == function(other[~HIDDEN], *KEPT).to_dict()
 
 
-@pytest.mark.parametrize("kind", ["file", "dask"])
-def test_parts_of_a_large_file_and_of_a_dask_array(kind, tmp_path, monkeypatch):
-    if kind == "dask":
-        da = pytest.importorskip("dask.array")
-        p, y = da.from_array(PADDED, chunks=(2, 2, H, 3)), da.from_array(PADDED_LABELS, chunks=(2, H, W))
-    else:
-        np.save(tmp_path / "p.npy", PADDED)
-        p, y = np.load(tmp_path / "p.npy", mmap_mode="r"), PADDED_LABELS
-        monkeypatch.setattr("monocal.inputs.files.IN_MEMORY", 1000)
-        monkeypatch.setattr("monocal.inputs.files._READ", 500)
+def test_parts_of_a_large_file(tmp_path, monkeypatch):
+    np.save(tmp_path / "p.npy", PADDED)
+    p, y = np.load(tmp_path / "p.npy", mmap_mode="r"), PADDED_LABELS
+    monkeypatch.setattr("monocal.inputs.files.IN_MEMORY", 1000)
+    monkeypatch.setattr("monocal.inputs.files._READ", 500)
     result, expected = mc.evaluate(p, y, **HOW), mc.evaluate(*KEPT)
     assert "adaptive_ece" not in result.estimates
     assert result.n_samples == expected.n_samples

@@ -69,29 +69,14 @@ _LEVEL, _FEW_ERRORS = 0.04, 50.0
 
 @dataclass(frozen=True)
 class GroupScales:
-    """The scales of groups and the evidence for them.
+    """The scales of groups and the evidence for them."""
 
-    Attributes
-    ----------
-    scales : ndarray of shape (G,)
-    variance : float
-        Of the scales, as the rows suggest it; 0: the groups differ by no more than chance.
-    p_value : float
-        How often chance alone makes groups differ as much.
-    rows : ndarray of shape (G,)
-        Weight of each group.
-    residual : float
-        Largest violation of the optimality conditions, a row of the calibration set.
-    level : float
-        The largest p-value at which scales are used.
-    """
-
-    scales: np.ndarray
-    variance: float
-    p_value: float
-    rows: np.ndarray
-    residual: float
-    level: float
+    scales: np.ndarray  # (G,)
+    variance: float  # of the scales, as the rows suggest it; 0: the groups differ by no more than chance
+    p_value: float  # how often chance alone makes groups differ as much
+    rows: np.ndarray  # (G,), weight of each group
+    residual: float  # largest violation of the optimality conditions, a row of the calibration set
+    level: float  # the largest p-value at which scales are used
 
     def __str__(self) -> str:
         """What was decided, and why, where the groups are classes."""
@@ -104,32 +89,17 @@ class GroupScales:
 
 @dataclass(frozen=True)
 class Adjustment:
-    """The second stage, fitted.
+    """The second stage, fitted."""
 
-    Attributes
-    ----------
-    class_scales : GroupScales or None
-        By top class; None where they were not asked for.
-    column_scales : tuple of GroupScales or None
-        By category, for each column of the context; None for a column of numbers.
-    typical : ndarray of shape (C,)
-        The median of the calibration rows, which stands for a missing number; 0 for categories.
-    factors : RampFactors
-        Of the log-odds and of the columns of numbers, less what is typical.
-    steps : ndarray of shape (2, K)
-        ``c`` and ``d``, by factor.
-    factor_means : ndarray of shape (K,)
-    solution : monocal.solver.Solution
-        With the certificate for ``steps``.
-    """
-
-    class_scales: GroupScales | None
-    column_scales: tuple[GroupScales | None, ...]
-    typical: np.ndarray
-    factors: RampFactors
-    steps: np.ndarray
-    factor_means: np.ndarray
-    solution: Solution
+    class_scales: GroupScales | None  # by top class; None where they were not asked for
+    column_scales: tuple[
+        GroupScales | None, ...
+    ]  # by category of each column of the context; None for numbers
+    typical: np.ndarray  # (C,), the median, which stands for a missing number; 0 for categories
+    factors: RampFactors  # of the log-odds and of the columns of numbers, less what is typical
+    steps: np.ndarray  # (2, K), ``c`` and ``d``, by factor
+    factor_means: np.ndarray  # (K,)
+    solution: Solution  # with the certificate for ``steps``
 
     @property
     def residual(self) -> float:

@@ -15,7 +15,7 @@ there as alone, up to the rounding of compiled loops for large arrays.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -31,13 +31,12 @@ from ..arrays import (
     is_plain_rows,
     keep_argmax,
     ordered_softmax,
-    takes_triton,
     to_numpy,
     widened,
 )
 from ..core.map import MapStep
 from ..errors import InputError, require
-from ..inputs.batch import Batch, in_type, open_source, out_of_core, rows_for_a_frame
+from ..inputs.batch import Batch, in_type, open_source, out_of_core
 from ..inputs.context import check_context_rows
 from ..inputs.files import is_empty, values_and_context
 from ..inputs.formats import column_names
@@ -48,7 +47,6 @@ from ..inputs.validation import (
     check_logits,
     check_weights,
     ignored_rows,
-    read_device_logits,
     read_matrix,
     warn_of_probabilities,
 )
@@ -234,7 +232,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             if isinstance(start, Calibrator):
                 start._check_names(batch)
             rows, y, sample_weight, context = with_old_labels(
-                start, start_rows, batch.gathered(), y, sample_weight, context, self.ignore_index
+                start, start_rows, batch.in_memory, y, sample_weight, context, self.ignore_index
             )
         reader = Reader(self.input, layout=self._layout)
         source = open_source(rows, y, sample_weight, context, reader, streams=self._streams)
@@ -344,7 +342,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         batch = Batch(X, self._layout)
         self._check_names(batch)
         y, sample_weight, context = batch.columns(y, sample_weight, context)
-        rows = batch.gathered()
+        rows = batch.rows
         if out_of_core(rows) is not None:
             raise InputError(
                 "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics.Evaluator."
@@ -382,8 +380,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             codes,
         )
         result = batch.apply(row_map, out, codes)
-        if frame:
-            return rows_for_a_frame(result, self._layout)
+        if frame:  # which scikit-learn makes of rows (n, m)
+            return to_numpy(result)
         return batch.back(result) if out is None else result
 
     def _predicted(self, blocks: Iterator[tuple[Any, Any]]) -> Iterator[Any]:
@@ -395,7 +393,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             batch = Batch(block, self._layout)
             self._check_names(batch)
             codes = None if context is None else self._counted(context)
-            rows = batch.gathered()
+            rows = batch.in_memory
             result = self._on_rows("predict_proba", rows, first_row, context=codes)
             yield batch.back(batch.in_shape(result))
             first_row += len(rows)
@@ -409,14 +407,11 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         context: np.ndarray | None = None,
     ) -> Any:
         """The result for rows in memory, an array of the library and type of ``X``; or of type ``dtype``."""
-        check: Callable[[], object] | None = None
-        if self.input != "logits":
-            read = self.reader.values(X, first_row)
-        elif self._any_array and method != "predict" and getattr(X, "is_cuda", False) and takes_triton(X):
-            # A device gets its work first, and is asked for the check after it.
-            read, check = read_device_logits(X, first_row=first_row)
-        else:
-            read = check_logits(X, first_row=first_row)
+        read = (
+            self.reader.values(X, first_row)
+            if self.input != "logits"
+            else check_logits(X, first_row=first_row)
+        )
         values = read.values
         if values.shape[1] != self.n_features_in_:
             self._check_columns(values)
@@ -430,11 +425,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         if not self._any_array:
             logits = widened(to_numpy(logits))
         function = self._calibrate if method == "transform" else self._probabilities
-        try:
-            calibrated = function(logits) if context is None else function(logits, context)  # type: ignore[call-arg]
-        finally:  # where the device failed for what values are, it is the check that says so
-            if check is not None:
-                check()
+        calibrated = function(logits) if context is None else function(logits, context)  # type: ignore[call-arg]
         dtype = dtype or read.dtype
         same = type(calibrated) is type(values) and calibrated.dtype == dtype
         result = calibrated if same else in_type(calibrated, values, dtype)
@@ -461,7 +452,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         """Checked logits of rows in memory, in a library that the family can work with."""
         batch = Batch(X, self._layout)
         self._check_names(batch)
-        values = self.reader.values(batch.gathered()).values
+        values = self.reader.values(batch.in_memory).values
         if values.shape[1] != self.n_features_in_:
             self._check_columns(values)
         logits = self.reader.logits(values)

@@ -29,24 +29,13 @@ from .state import expect
 
 @dataclass(frozen=True)
 class RankMap:
-    """A map that is piecewise constant in rank.
+    """A map that is piecewise constant in rank."""
 
-    Attributes
-    ----------
-    starts : ndarray of shape (D,)
-        First rank of each piece, counted from the lowest in use; the first is 0.
-    scale_steps, bias_steps : ndarray of shape (K, D)
-        Non-negative increments of weight and bias at each start, for each factor.
-    top_k : int or None
-    factors : RampFactors or None
-        None for the constant 1.
-    """
-
-    starts: np.ndarray
-    scale_steps: np.ndarray
-    bias_steps: np.ndarray
+    starts: np.ndarray  # (D,), first rank of each piece, counted from the lowest in use; the first is 0
+    scale_steps: np.ndarray  # (K, D), non-negative increments of the weight at each start, for each factor
+    bias_steps: np.ndarray  # (K, D), the same of the bias
     top_k: int | None = None
-    factors: RampFactors | None = field(default=None, repr=False)
+    factors: RampFactors | None = field(default=None, repr=False)  # None for the constant 1
 
     @classmethod
     def from_grid(cls, coefficients: np.ndarray, **rest: Any) -> RankMap:

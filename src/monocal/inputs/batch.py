@@ -14,7 +14,7 @@ What is no array in memory has a source of its own (`out_of_core`):
 
     memory-mapped, zarr or h5py array   read in slices of its rows                                         (`files`)
     a function that makes blocks        called once per pass; its blocks are ``(X, y, ...)``               (`files`)
-    an array of more axes               rows of its classes, gathered in parts where they are no view      (`layout`, `files`)
+    an array of more axes               rows of its classes, in parts where it is a large file             (`layout`, `files`)
     Dask array or DataFrame             read by its own workers                                            (`dask`)
     an object with ``as_source``        reads itself, as `TopK` does                                       (`llm.top_k_rows`)
 """
@@ -29,7 +29,7 @@ import numpy as np
 from ..arrays import Array, array_namespace, is_dask, is_plain_rows, is_torch, to_numpy
 from ..errors import InputError, option
 from .context import ContextReader, check_context_rows
-from .files import BlockLogits, FileLogits, check_out, has_parts, is_blocks, is_large_file
+from .files import BlockLogits, FileLogits, check_out, is_blocks, is_large_file
 from .formats import (
     PLAIN,
     as_array,
@@ -41,7 +41,7 @@ from .formats import (
     named_columns,
     own_name,
 )
-from .layout import ROWS, Flat, GatheredRows, Layout
+from .layout import ROWS, Flat, Layout
 from .names import by_column
 from .reader import ArraySource, OutOfCore, Reader, RowMap, Source
 
@@ -54,7 +54,7 @@ class Batch:
 
     def __init__(self, X: Any, layout: Layout, y: Any = None):
         self.original, self.layout, self._format = X, layout, PLAIN
-        self.rows = X  # (n, m), in memory or somewhere that has a source
+        self.rows = X  # (n, m) in memory, or something that has a source
         self.names = None  # a frame without rows, with the names of the classes, for scikit-learn to compare
         self.dim: str | None = None  # the dimension of the classes, where that has a name
         self._flat: Flat | None = None
@@ -78,7 +78,7 @@ class Batch:
                 array = np.asarray(array)
             if not layout.is_plain(array):
                 self._flat = layout.flat(array)
-                self.rows = self._flat.rows
+                self.rows = self._flat if is_large_file(array) else self._flat.rows
         self.names = named_columns(X, axis)
         if self.names is not None and self.width not in (None, len(column_names(self.names))):
             self.names = None  # its one column holds lists
@@ -86,8 +86,15 @@ class Batch:
     @property
     def width(self) -> Any:
         """The number of classes, where rows have a shape."""
+        if isinstance(self.rows, Flat):
+            return self.rows.array.shape[self.rows.axis]
         shape: tuple[Any, ...] = getattr(self.rows, "shape", ())
         return shape[1] if len(shape) == 2 else None
+
+    @property
+    def in_memory(self) -> Any:
+        """The rows, those of a large file as an array."""
+        return self.rows.rows if isinstance(self.rows, Flat) else self.rows
 
     def columns(self, y: Any, sample_weight: Any, context: Any = None) -> tuple[Any, Any, Any]:
         """Labels, weights and context, one of each for each row; names of columns as their places.
@@ -106,31 +113,22 @@ class Batch:
         context = None if context is None else flat.context(context)
         return flat.column(y, "y"), flat.column(sample_weight, "sample_weight"), context
 
-    def gathered(self) -> Any:
-        """The rows in one array in memory, where they were to be gathered."""
-        return self.rows[:] if isinstance(self.rows, GatheredRows) else self.rows
-
     def apply(self, row_map: RowMap, out: Any, context: np.ndarray | None = None) -> Any:
         """The result for all rows, with the axes of ``X``; or written to ``out``."""
-        into = out
         if self._flat is not None:
             self._check_classes(row_map)
-            if out is not None:
-                check_out(out, self._flat.array.shape, self._flat.array.dtype)
-                into = self.layout.flat(out, "out").rows
-        source = out_of_core(self.rows)
         n_rows = getattr(self.rows, "shape", (None,))[0]
         if isinstance(n_rows, int):
             check_context_rows(context, n_rows)
+        source = out_of_core(self.rows)
         if source is not None:
-            result = source.apply(row_map, into)
-        else:
-            if out is not None:
-                dtype = check_out(into, np.shape(self.rows), getattr(self.rows, "dtype", np.float64))
-            result = row_map.function(self.rows, 0, None if out is None else dtype)
-            if out is not None:
-                into[:] = result
-        return self.in_shape(result) if out is None else out
+            return source.apply(row_map, out)
+        like = self.rows if self._flat is None else self._flat.array
+        if out is None:
+            return self.in_shape(row_map.function(self.rows, 0, None))
+        dtype = check_out(out, np.shape(like), getattr(like, "dtype", np.float64))
+        out[:] = self.in_shape(row_map.function(self.rows, 0, dtype))
+        return out
 
     def in_shape(self, result: Any) -> Any:
         """The result for all rows, (n, m) or (n,), with the axes of ``X``."""
@@ -166,7 +164,7 @@ def open_source(
         reader, codes = replace(reader, context=columns), columns.codes(context)
     place = out_of_core(X, y, sample_weight, codes, reader.layout, streams=streams)
     if place is None:
-        X = X[:] if isinstance(X, GatheredRows) else X
+        X = X.rows if isinstance(X, Flat) else X
         reader, checked = reader.checked(X, y, sample_weight, context=codes)
         return ArraySource(reader, checked.that_count)
     if not streams:
@@ -184,7 +182,7 @@ def out_of_core(
     streams: bool = True,
 ) -> OutOfCore | None:
     """The source of rows that are no array in memory; None where they are one, or may as well become one."""
-    if is_plain_rows(X) and layout.ignore_index is None:
+    if is_plain_rows(X):
         return None
     if hasattr(X, "as_source"):  # rows that know how they are read
         own: OutOfCore = X.as_source(y, sample_weight, *(() if context is None else (context,)))
@@ -195,8 +193,9 @@ def out_of_core(
         return DaskLogits(X, y, sample_weight, context)
     if is_blocks(X, y):
         return BlockLogits(X, y, sample_weight, context, layout)
-    in_parts = isinstance(X, GatheredRows) if y is None else has_parts(X, layout)
-    return FileLogits(X, y, sample_weight, context) if streams and (in_parts or is_large_file(X)) else None
+    if streams and isinstance(X, Flat):
+        return FileLogits(X, y, sample_weight, context)
+    return FileLogits(Flat(X, 1), y, sample_weight, context) if streams and is_large_file(X) else None
 
 
 def _is_dask_frame(x: Any) -> bool:
@@ -220,13 +219,3 @@ def in_type(values: Array, like: Array, dtype: Any) -> Array:
         values = xp.where(xp.isinf(values), values, xp.clip(values, -_HALF_RANGE, _HALF_RANGE))
     with np.errstate(under="ignore"):
         return xp.astype(values, dtype, copy=False)
-
-
-def rows_for_a_frame(result: Any, layout: Layout) -> np.ndarray:
-    """What `transform` gives where `set_output` asks for frames: rows of classes, of numpy, for scikit-learn to wrap."""
-    if hasattr(result, "as_source") or not layout.is_plain(result):
-        raise InputError(
-            "set_output: a frame has one row for each sample and one column for each class, and these results have not. "
-            "Say set_output(transform='default')."
-        )
-    return to_numpy(result)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import is_dask, is_torch, to_numpy
 from ..errors import InputError
-from .formats import as_array, library_of
+from .formats import as_array
 
 NUMBER, CATEGORY = "number", "category"
 # The code of a category that the calibration rows did not have.
@@ -166,18 +166,12 @@ def _named_parts(context: Any) -> tuple[list[tuple[str, np.ndarray]], bool]:
     if isinstance(context, Mapping):
         return [(str(name), _array(values)) for name, values in context.items()], True
     values = _of_frame(context) if hasattr(context, "to_numpy") else _array(context)
-    if values.dtype.names:  # a structured array of numpy
-        return [(key, values[key]) for key in values.dtype.names], True
     name = getattr(context, "name", None) if hasattr(context, "to_numpy") else None
     return [(name if isinstance(name, str) else "context", values)], isinstance(name, str)
 
 
 def _of_frame(column: Any) -> np.ndarray:
     """A column of a frame. What the frame calls whole numbers, truth values, texts or categories stays so where it has gaps."""
-    if (
-        getattr(column, "ndim", 1) == 2 and column.shape[1]
-    ):  # what pandas makes of a column's values and [:, None]
-        return np.stack([_of_frame(column[:, j]) for j in range(column.shape[1])], axis=1)
     name = str(column.dtype).lower()
     if isinstance(column.dtype, np.dtype) or not name.startswith(_CATEGORIES):
         return _array(column)
@@ -187,13 +181,8 @@ def _of_frame(column: Any) -> np.ndarray:
 
 
 def _array(x: Any) -> np.ndarray:
-    if isinstance(x, np.ma.MaskedArray):
-        gaps: Any = x.astype(object)
-        return np.asarray(gaps.filled(None) if np.any(x.mask) else x)
     if is_torch(x):
         return to_numpy(x)
-    if library_of(x) in ("h5py", "zarr"):
-        x = x[...]
     if hasattr(x, "compute") and hasattr(x, "dask"):  # small compared with the logits
         return _array(x.compute())
     if hasattr(x, "to_numpy"):
@@ -201,9 +190,7 @@ def _array(x: Any) -> np.ndarray:
     try:
         values = np.asarray(x)
     except ValueError:
-        raise InputError(
-            "context must be a table: one row for each row of X, all of the same length."
-        ) from None
+        raise InputError("context must be a table: one row for each row of X, all of one length.") from None
     # numpy writes a list of numbers and texts as texts.
     mixed = values.dtype.kind in "US" and not isinstance(x, np.ndarray)
     return np.array(x, dtype=object) if mixed else values
@@ -213,13 +200,13 @@ def _kind(values: np.ndarray, name: str) -> str:
     kind, what = values.dtype.kind, f"has type {values.dtype}"
     if kind == "f":
         return NUMBER
-    if kind in "iubUST":
+    if kind in "iubUT":
         return CATEGORY
     if kind == "O":
         present = [v.item() if isinstance(v, np.generic) else v for v in values.flat if not _is_missing(v)]
         if present and all(isinstance(v, float) for v in present):
             return NUMBER
-        odd = next((v for v in present if not isinstance(v, str | bytes | int | float)), None)
+        odd = next((v for v in present if not isinstance(v, str | int | float)), None)
         if odd is None:
             return CATEGORY
         what = f"holds a {type(odd).__name__}"
@@ -243,7 +230,7 @@ def _numbers(values: np.ndarray, name: str) -> np.ndarray:
 
 def _distinct(values: np.ndarray) -> tuple[list[Any], np.ndarray]:
     """The different categories, None for a missing one, and which each row has, (n,)."""
-    if values.dtype.kind in "iubfUS":
+    if values.dtype.kind in "iubfU":
         distinct, which = np.unique(values, return_inverse=True)
         return [_key(v) for v in distinct.tolist()], which.reshape(-1)
     keys = [_key(v) for v in values.tolist()]
@@ -255,8 +242,6 @@ def _key(value: Any) -> Any:
     """A category as it is kept: whole numbers and texts. A frame with gaps makes 3.0 of 3."""
     if _is_missing(value):
         return None
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
     if isinstance(value, np.generic):
         value = value.item()
     whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())

@@ -12,14 +12,12 @@ from __future__ import annotations
 import math
 import numbers
 import re
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, compute_dtype, is_torch, on_device_of, on_its_way, to_numpy
+from ..arrays import Array, array_namespace, compute_dtype, is_torch, on_device_of, to_numpy
 from ..errors import InputError, InputTypeError, option, warn
-from ..parallel import available_threads, parallel_sum, row_slices
 from .formats import as_array, class_names, library_of
 
 NO_LABELS = "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
@@ -28,8 +26,6 @@ ANY_CLASS = 2**31
 # Machine epsilon of the types that are taken as they are.
 _EPS = {np.dtype(t): float(np.finfo(t).eps) for t in (np.float16, np.float32, np.float64)}
 _TORCH_NUMBERS = re.compile(r"torch\.(bfloat16|float(16|32|64)|u?int(8|16|32|64)|bool)")
-# Numbers that Python adds up before an array operation has begun; and those that one thread adds up before others wake.
-_FEW_NUMBERS, _WORTH_SHARING = 64, 2**20
 # Decimals that probabilities are rounded to, and how far from one their rows may sum at the most.
 _DECIMALS, _MOST_OFF = (2, 3, 4), 0.5
 # Rows that are looked at to see whether logits are probabilities; scores that may all lie between 0 and 1 by chance.
@@ -77,35 +73,13 @@ def check_logits(x: Any, name: str = "X", first_row: int = 0) -> CheckedMatrix:
     """
     matrix = read_matrix(x, name)
     z = matrix.values
-    if type(z) is not np.ndarray or _FEW_NUMBERS < z.size < _WORTH_SHARING:
-        total = float(_sum(z))
-    elif z.size <= _FEW_NUMBERS:
-        total = sum(z.ravel().tolist())
-    else:
-        # Two blocks for each thread: threads that call Python often wait for one another. Python's numbers overflow silently.
-        blocks = row_slices(z, -(-len(z) // (2 * available_threads())))
-        total = parallel_sum(lambda block: float(_sum(z[block])), blocks)
-    return matrix._replace(finite=math.isfinite(total) or _refuse_rows(z, name, first_row))
-
-
-def read_device_logits(
-    x: Any, name: str = "X", first_row: int = 0
-) -> tuple[CheckedMatrix, Callable[[], object]]:
-    """Logits on a device, and their check, to be called before anything made of them is given away.
-
-    The sum that it looks at is under way by then: who first gives a device more to do need not wait for it.
-    """
-    matrix = read_matrix(x, name)
-    total = on_its_way(_sum(matrix.values))
-    return matrix, lambda: math.isfinite(total()) or _refuse_rows(matrix.values, name, first_row)
-
-
-def _sum(z: Array) -> Any:
-    """All numbers added up, in a wider type than half precision, where the sum of many would overflow."""
     with np.errstate(over="ignore", invalid="ignore"):
+        # In a wider type than half precision, where the sum of many would overflow.
         if isinstance(z, np.ndarray):
-            return z.sum(dtype=np.promote_types(z.dtype, np.float32))
-        return array_namespace(z).sum(z, dtype=compute_dtype(z))
+            total = z.sum(dtype=np.promote_types(z.dtype, np.float32))
+        else:
+            total = array_namespace(z).sum(z, dtype=compute_dtype(z))
+    return matrix._replace(finite=math.isfinite(float(total)) or _refuse_rows(z, name, first_row))
 
 
 def _refuse_rows(z: Array, name: str, first_row: int) -> bool:
@@ -189,7 +163,7 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
         what = f"contains the negative value {float(lowest[row]):.6g}"
     elif p.shape[1] == 1:
         advice = "One score of two classes is calibrated by BinaryMCCT."
-    elif (abs(totals[wrong] - 100.0) <= 1.0).all():
+    elif abs(totals[row] - 100.0) <= 1.0:
         advice = f"They seem to be percentages: divide by 100, {name} / 100."
     raise InputError(
         f"{name}: expected non-negative rows that sum to one, but row {first_row + int(places[row])} {what} "
@@ -198,9 +172,9 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
 
 
 def warn_of_probabilities(z: Array) -> None:
-    """Warn where what was given as logits (n, m), or as one score (n, 1), are probabilities, or percentages."""
+    """Warn where what was given as logits (n, m), or as one score (n, 1), are probabilities."""
     z = to_numpy(z[:_LOOKED_AT])
-    if not 0.0 <= z.min() <= z.max() <= 101.0:
+    if not 0.0 <= z.min() <= z.max() <= 1.01:
         return
     if z.shape[1] == 1:
         if z.max() <= 1.0 and len(np.unique(z)) >= _FEW_SCORES:
@@ -209,13 +183,10 @@ def warn_of_probabilities(z: Array) -> None:
                 "input='probabilities'; if they are on another scale, input='scores'."
             )
         return
-    unit = 1.0 if z.max() <= 1.01 else 100.0
-    total = z.sum(axis=1, dtype=np.float64) / unit
-    if (abs(total - 1.0) <= np.maximum(1e-2, rounding_of(z / unit))).all():
-        percent = " and give X / 100" if unit > 1.0 else ""
+    if (abs(z.sum(axis=1, dtype=np.float64) - 1.0) <= np.maximum(1e-2, rounding_of(z))).all():
         warn(
-            f"X is fitted as logits, but its rows sum to {unit:g}: if they are probabilities, say input='probabilities'"
-            f"{percent}. Logits such as these are rare; filter this warning if they are."
+            "X is fitted as logits, but its rows sum to 1: if they are probabilities, say input='probabilities'. Logits such as "
+            "these are rare; filter this warning if they are."
         )
 
 
@@ -227,12 +198,8 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows:
     if y is None:
         raise InputError(NO_LABELS.replace("y ", f"{name} "))
     n, m = like.shape
-    try:
-        labels = to_numpy(
-            read_numbers(y, name, f"a class number 0..{m - 1}, in the order of the columns of {rows}")
-        )
-    except InputError as error:
-        raise _names_of_classes(y, name, rows, m) or error from None
+    expected = f"a class number 0..{m - 1}, in the order of the columns of {rows} (or the name of one, where they have names)"
+    labels = to_numpy(read_numbers(y, name, expected))
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
@@ -258,19 +225,6 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows:
             advice = "One score of two classes is calibrated by BinaryMCCT."
         raise InputError(f"{name}: label {labels[row]} in row {first_row + row} is not {expected}. {advice}")
     return on_device_of(labels.astype(np.int64, copy=False), like)
-
-
-def _names_of_classes(y: Any, name: str, rows: str, m: int) -> InputError | None:
-    """What to raise where labels are words, which only names of columns make numbers of."""
-    y = as_array(y)
-    listed = isinstance(y, list | tuple) or (isinstance(y, np.ndarray) and y.ndim > 0)
-    word = y[0] if listed and len(y) else None
-    if not isinstance(word, str) or re.fullmatch(r"\s*[-+.\d]+\s*", word):
-        return None
-    return InputTypeError(
-        f"{name}: every entry must be a class number 0..{m - 1}, but row 0 is {str(word)!r}, which no column of {rows} is "
-        f"called. Give {rows} as a frame whose columns have the names of the classes, or number them in the order of the columns."
-    )
 
 
 def check_many_labels(
@@ -466,7 +420,12 @@ def read_numbers(x: Any, name: str, what: str) -> Array:
         values = np.asarray(x)
         if values.dtype.kind == "O":
             objects, values = values, values.astype(np.float64)
-            _refuse_lost(objects, values, name)
+            _refuse_large_whole(np.where(objects != values, values, 0.0), name)
+            exact = {type(v).__name__ for v in objects.flat} & {"Decimal", "Fraction"}
+            if exact:
+                raise InputError(
+                    f"{name}: a {exact.pop()} may be more precise than float64. Convert them first ({name}.astype(float))."
+                )
     except TypeError as error:
         raise InputTypeError(f"{name}: every entry must be {what}. {error}") from error
     except ValueError as error:
@@ -526,16 +485,3 @@ def _refuse_large_whole(values: Array, name: str) -> None:
             f"{name}: whole numbers of 2**53 and more are not all different in double precision. Subtract the largest of each "
             "row first, and convert to floating point."
         )
-
-
-def _refuse_lost(objects: np.ndarray, values: np.ndarray, name: str) -> None:
-    """Raise where objects that differ, such as decimals or fractions, have become one floating-point number."""
-    _refuse_large_whole(np.where(objects != values, values, 0.0), name)
-    rows = objects.reshape(len(objects), -1) if objects.ndim > 1 else objects.reshape(-1, 1)
-    for row, rounded in zip(rows, values.reshape(rows.shape).tolist(), strict=True):
-        pairs = {a: b for a, b in zip(row, rounded, strict=True) if isinstance(a, numbers.Number) and b == b}
-        if len(pairs) > len(set(pairs.values())):
-            raise InputError(
-                f"{name}: some numbers of type {type(row[0]).__name__} differ, but not in double precision, and another class "
-                "would become the first of the largest. Round them first, or subtract the largest of each row."
-            )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from monocal.errors import FileError, InputError, KindError, warn, wording
-from monocal.inputs.layout import Flat, GatheredRows, Layout
+from monocal.inputs.layout import Flat, Layout
 from monocal.inputs.names import classes_of, listing, numbered_columns, numbers_of, same_class
 from monocal.inputs.validation import check_logits, check_probabilities, check_weights, rounding_of
 from monocal.io.columns import TWO_CLASSES, refuse_words
@@ -154,7 +154,7 @@ class Assembly:
     def _as_values(self, scale: str) -> np.ndarray:
         """Rows (n, m) of floating-point numbers; two classes from one column."""
         values, where = self.values, self.where
-        mapped = isinstance(values, np.memmap | GatheredRows)
+        mapped = isinstance(values, np.memmap)
         if values.ndim and len(values) == 0:
             raise FileError(f"{where} has shape {values.shape}: there are no rows.")
         refuse_words(values, where)
@@ -364,7 +364,7 @@ def _renormalised(values: np.ndarray, notes: list[str]) -> np.ndarray:
 
 def _blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     step = max(1, _BLOCK // max(1, values.shape[1]))
-    last = step if isinstance(values, np.memmap | GatheredRows) else len(values)
+    last = step if isinstance(values, np.memmap) else len(values)
     for start in range(0, last, step):
         yield start, np.asarray(values[start : start + step])
 

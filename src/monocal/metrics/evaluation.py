@@ -226,7 +226,7 @@ def evaluate(
     labels = by_column(labels, probs, class_axis, ignore_index, "labels")
     probs = as_array(probs)
     dense = not is_dask(probs) and not layout.is_plain(probs) and hasattr(probs, "shape")
-    if is_dask(probs) or (dense and is_large_file(layout.flat(probs, "probs").rows)):
+    if is_dask(probs) or (dense and is_large_file(probs)):
         refused = {"groups": groups is not None, "n_boot": n_boot > 0}
         return _evaluate_parts(probs, labels, sample_weight, metrics, layout, options, refused)
     statistics, names = statistics_of(probs, labels, sample_weight, layout, metrics, options)
@@ -350,7 +350,7 @@ def _evaluate_parts(
         evaluator: Evaluator = reduce_tasks(tasks, _merge)
     else:
         evaluator = Evaluator(**how)
-        for X, its_labels, its_weight in file_parts(flat.rows, y, weight):
+        for X, its_labels, its_weight in file_parts(flat, y, weight):
             evaluator.update(X, its_labels, its_weight, ignore_index=layout.ignore_index)
     return evaluator.result(metrics)
 
