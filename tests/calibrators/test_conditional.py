@@ -183,14 +183,6 @@ def test_long_rows_have_atoms_on_a_grid(monkeypatch):
     assert conditional.starts_of_many(300) is None
 
 
-def test_rows_beyond_the_calibration_set_are_treated_like_its_extremes(fitted):
-    z, _ = two_kinds(n=50)
-    factors = fitted.factors_(rank_rows(np.concatenate([z * 1e6, z * 1e-6, z])))
-    assert (factors >= 0).all()
-    assert (factors <= 1).all()
-    assert (factors[:, 0] == 1).all()
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

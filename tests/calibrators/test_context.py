@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import sklearn
 from scipy.optimize import minimize
-from scipy.special import log_softmax, logsumexp, softmax
+from scipy.special import logsumexp, softmax
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
@@ -92,15 +92,11 @@ def weight_of_one(rng, n):
     return np.ones(n)
 
 
-def some_of_twenty(rng, n):
-    return np.where(rng.random(n) < 0.05, 20.0, 1.0)
-
-
 def lognormal(rng, n):
     return rng.lognormal(size=n)
 
 
-@pytest.mark.parametrize("weight", [weight_of_one, some_of_twenty, lognormal])
+@pytest.mark.parametrize("weight", [weight_of_one, lognormal])
 def test_noise_is_used_in_five_per_cent_of_fits_whatever_the_weights(weight):
     assert (fits_that_use_noise(4000, weight, trials=25) <= 3).all()  # more by chance: 3 %
 
@@ -113,15 +109,6 @@ def test_numbers_of_few_values_are_used(values):
     y = np.where(x > 0, z.argmax(axis=1), rng.integers(0, 4, 2000))
     plain, with_context = mc.ConditionalMCCT().fit(z, y), mc.ConditionalMCCT().fit(z, y, context=x)
     assert with_context.score(z, y, context=x) > plain.score(z, y) + 0.05
-
-
-def test_the_second_stage_never_fits_worse_among_ties():
-    z, y, _ = uneven(n=800, m=6)
-    z = np.round(z / 3)
-    for top_k in (2, 3, None):
-        one = mc.ConditionalMCCT(by_class=False, top_k=top_k).fit(z, y)
-        both = mc.ConditionalMCCT(by_class=True, top_k=top_k).fit(z, y)
-        assert both.score(z, y) >= one.score(z, y) - 1e-3
 
 
 # The certificate.
@@ -297,15 +284,3 @@ def test_a_calibrated_classifier_passes_the_context_on():
     z, labels, context = uneven(n=300)
     both = mc.ConditionalMCCT().fit_transform(z, labels, context=context)
     np.testing.assert_array_equal(both.argmax(axis=1), z.argmax(axis=1))
-
-
-def test_probabilities_in_and_log_probabilities_agree():
-    z, y, context = uneven()
-    p = softmax(z, axis=1)
-    a = mc.ConditionalMCCT(input="probabilities").fit(p, y, context=context)
-    b = mc.ConditionalMCCT().fit(log_softmax(z, axis=1), y, context=context)
-    np.testing.assert_allclose(
-        a.predict_proba(p, context=context),
-        b.predict_proba(log_softmax(z, axis=1), context=context),
-        atol=1e-6,
-    )

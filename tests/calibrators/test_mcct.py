@@ -235,21 +235,6 @@ def test_published_top_k_follows_the_authors_filter(family, filter):
     np.testing.assert_allclose(np.diff(cal.biases_), np.diff(biases), atol=1e-4)
 
 
-def test_filter_is_off_by_default_and_makes_a_difference():
-    z, y = honest()
-
-    def fitted(**how):
-        with pytest.warns(mc.OrderWarning):
-            return mc.MCCT.as_published(**how).fit(z, y).predict_proba(z)
-
-    default, kept, left_out = (fitted(top_k=6, **how) for how in ({}, {"filter": False}, {"filter": True}))
-    np.testing.assert_array_equal(default, kept)
-    assert np.abs(kept - left_out).max() > 0.01
-    np.testing.assert_array_equal(fitted(filter=False), fitted(filter=True))
-    with pytest.warns(mc.OrderWarning), pytest.raises(mc.InputError, match="no label lies among the top 1"):
-        mc.MCCT.as_published(top_k=1, filter=True).fit(z, np.argmin(z, axis=1))
-
-
 @pytest.mark.parametrize("cal", [mc.MCCT(tol=1e-10), mc.ConditionalMCCT(tol=1e-9)])
 def test_weights_are_repetitions(cal):
     z, y = example(n=100)
@@ -331,15 +316,6 @@ def test_warnings_point_at_the_line_of_the_caller(cal):
     assert {w.filename for w in ours} == {__file__}
 
 
-def test_history_tells_the_story():
-    z, y = example()
-    solution = mc.MCCT().fit(z, y).solution_
-    objective = [s.objective for s in solution.history]
-    assert objective == sorted(objective, reverse=True)
-    assert solution.history[-1].kkt == solution.kkt
-    assert solution.n_iter == len(solution.history) - 1
-
-
 def softened(n=2000, m=20, seed=0):
     """Logits with true temperature 2."""
     rng = np.random.default_rng(seed)
@@ -399,18 +375,6 @@ def test_the_gap_is_a_bound_on_the_way():
     for steps in (1, 2, 3, 5):
         here = minimize(problem, max_iter=steps)
         assert here.objective - best.objective <= here.duality_gap + 1e-12
-
-
-def test_a_failed_fit_leaves_no_trace():
-    z, y = example(m=5)
-    cal = mc.MCCT().fit(z, y)
-    with pytest.raises(mc.InputError):
-        cal.set_params(shrinkage=-1).fit(z[:, :3], y % 3)
-    assert cal.predict_proba(z).shape == z.shape
-    fresh = mc.MCCT(shrinkage=-1)
-    with pytest.raises(mc.InputError):
-        fresh.fit(z, y)
-    assert not [name for name in vars(fresh) if name.endswith("_")]
 
 
 @pytest.mark.parametrize("kind", [mc.MCCT, mc.ConditionalMCCT])

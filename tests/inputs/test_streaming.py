@@ -7,7 +7,6 @@ import textwrap
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 import monocal as mc
 from monocal.calibrators import calibrated_rows, conditional
@@ -62,19 +61,6 @@ def test_memory_map_gives_the_fit_in_memory(calibrator, rows, tmp_path):
     np.testing.assert_array_equal(calibrator.predict_proba(file), out)
     np.testing.assert_array_equal(calibrator.transform(file), expected.transform(X))
     np.testing.assert_array_equal(calibrator.predict(file), expected.predict(X))
-
-
-def test_weights_are_rounded_as_in_memory(tmp_path):
-    """The conditional family's knots and units depend on them."""
-    data = synthetic(5000, 1000, seed=0, keep_truth=False)
-    z = data.values.astype(np.float32)
-    w = np.random.default_rng(0).random(5000)
-    w[:3] = 0
-    cal = mc.ConditionalMCCT(statistics=("margin",), n_knots=2)
-    same_fit(
-        clone(cal).fit(in_file(z, tmp_path / "z"), data.labels, sample_weight=w),
-        cal.fit(z, data.labels, sample_weight=w),
-    )
 
 
 def test_a_result_may_be_written_to_zarr(rows, tmp_path):

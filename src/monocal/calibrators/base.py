@@ -61,11 +61,7 @@ START_ROWS = 1000.0
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
-    """Base of all calibrators.
-
-    A transformer of scikit-learn: each column that comes out is the class of the column that went in, so that
-    ``get_feature_names_out()`` gives the names of the classes, and ``set_output(transform="pandas")`` or ``"polars"`` makes
-    `transform` give frames with these columns.
+    """Base of all calibrators: transformers of scikit-learn, whose columns are the classes.
 
     Parameters
     ----------
@@ -77,23 +73,17 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
 
     Attributes
     ----------
-    preserves_order : bool
-        Whether the order of the classes within every row is guaranteed, ties included.
-    preserves_ranking : bool
-        Whether the order of the rows by P(class 1), so AUC, is guaranteed with two classes.
-    preserves_top1 : bool
-        Whether the most probable class is guaranteed to stay.
+    preserves_order, preserves_ranking, preserves_top1 : bool
+        Whether the order of the classes within every row is guaranteed, ties included; with two classes the order of the rows by
+        P(class 1), so AUC; and that the most probable class stays.
     takes_context : bool
-        Whether `fit` and `predict_proba` take a ``context``.
     n_features_in_ : int
-        Number of classes seen in `fit`.
+        Number of classes.
     feature_names_in_ : ndarray of shape (m,)
         Names of the classes, where `fit` was given a frame, or an array of xarray with coordinates for its classes; later ones
         must have the same, in the same order.
     class_dim_ : str
-        Name of the dimension of the classes, where `fit` was given an array of xarray; later ones must have it in the same place.
-    classes_ : ndarray of shape (m,)
-        What `predict` gives: the numbers 0..m-1 of the columns.
+        Name of the dimension of the classes of an array of xarray; later ones must have it in the same place.
 
     Examples
     --------
@@ -181,23 +171,17 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             need not fit in memory: memory-mapped, zarr, h5py and Dask arrays, Dask DataFrames, or a function that returns an
             iterator of blocks ``(X, y)``, with ``sample_weight`` (n,) and ``context`` (n, C) behind where there are any.
         y : array-like of shape (n,)
-            True classes, 0..m-1; or their names, where X is a frame whose columns are called so. Columns called by whole numbers
-            other than 0..m-1 in order are such names: label 2 is the column called 2.
+            True classes, 0..m-1; or names of the columns of a frame, whole numbers other than 0..m-1 in order among them.
         sample_weight : array-like of shape (n,), optional
-            In the sums of the fit a row of weight 2 counts as two rows, one of weight 0 as none. Weights that sum to less than
-            the number of rows therefore mean less data, and more shrinkage. Tests of whether classes or categories differ use
-            the effective number of rows, ``(sum w)^2 / sum w^2``, so there a row of weight 2 is weaker evidence than two rows.
+            In the sums of the fit a row of weight 2 counts as two rows; tests of whether classes or categories differ use the
+            effective number of rows, ``(sum w)^2 / sum w^2``.
         context : array-like of shape (n,) or (n, C), optional
-            Properties of each row apart from its logits, which must be there when predicting, too: a subject, a group, a camera,
-            a position, the norm of an embedding. Floating-point columns are numbers; integer, boolean and text columns are
-            categories. Where the method `takes_context`.
+            Properties of each row apart from its logits, which must be there when predicting, too: a subject, a camera, a
+            position. Floating-point columns are numbers; integer, boolean and text columns are categories.
         start : Calibrator, optional
-            An old calibrator to start from, of the same classes: its probabilities of these rows count as ``start_rows`` rows
-            more. Some 30 new rows then change little; updated again and again, what is old is forgotten bit by bit. The second
-            stage of an old `ConditionalMCCT` (scales by class and context) stays as it is until the new rows are more than
-            ``start_rows``: it takes many rows to learn.
+            An old calibrator of the same classes to start from: its probabilities of these rows count as ``start_rows`` rows
+            more. The second stage of an old `ConditionalMCCT` stays as it is until the new rows are more than that.
         start_rows : float
-            How many rows the old calibrator counts for.
 
         Returns
         -------
@@ -217,7 +201,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     def fit_transform(
         self, X: Any, y: Any = None, sample_weight: Any = None, context: Any = None, **start: Any
     ) -> Any:
-        """`fit`, then `transform` of the same rows; parameters are those of `fit`, ``start`` and ``start_rows`` among them."""
+        """`fit`, then `transform` of the same rows."""
         self.fit(X, y, sample_weight, context, **start)
         return self.transform(X, context=context)
 
@@ -271,28 +255,22 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         X : array-like of shape (n, m)
             As in `fit`. A large memory-mapped, zarr or h5py array is read in parts; a Dask array gives a lazy Dask array.
         context : array-like of shape (n,) or (n, C), optional
-            As in `fit`: given exactly where it was given there.
+            Where there was one in `fit`.
         out : array of shape (n, m), optional
-            Where to write the result, part by part: a numpy, memory-mapped, zarr or h5py array. Without it the result is in
-            memory, even where ``X`` is not; `predict_blocks` is another way.
+            Where to write the result, part by part: a numpy, memory-mapped, zarr or h5py array.
 
         Returns
         -------
         array of shape (n, m)
-            ``out`` where it is given.
         """
         return self._apply(X, "predict_proba", out, context)
 
     def transform(self, X: Any, *, context: Any = None, out: Any = None) -> Any:
-        """Calibrated logits, in the form and type of ``X``: their softmax is `predict_proba`.
-
-        Parameters are those of `predict_proba`.
-        """
+        """Calibrated logits, whose softmax is `predict_proba`."""
         return self._apply(X, "transform", out, context)
 
     def predict(self, X: Any, *, context: Any = None) -> Any:
-        """The most probable class of each row, by the place of its column, whatever that is called. Where the order is kept, the
-        context cannot change it."""
+        """The most probable class of each row, by the place of its column, whatever that is called."""
         return self._apply(X, "predict", None, context)
 
     def predict_blocks(self, blocks: Any) -> Iterator[Any]:
@@ -301,12 +279,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         Parameters
         ----------
         blocks : iterable, function that returns one, or memory-mapped, zarr or h5py array
-            Blocks are arrays (n_i, m), or tuples or lists that begin with one, as `fit` takes them. After a fit with context,
-            blocks hold it as well, as a table (n_i, C).
-
-        Yields
-        ------
-        array of shape (n_i, m)
+            Blocks are arrays (n_i, m), or tuples or lists that begin with one, with a table of context where there was one.
         """
         self._check_fitted()
         with_context = "context_" in self.__dict__
@@ -317,22 +290,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """Mean log-likelihood of the labels, the negative of `monocal.metrics.nll`: larger is better.
 
-        What scikit-learn's `GridSearchCV` and `cross_val_score` go by where no ``scoring`` is given.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, m)
-            As in `fit`, in memory; or `TopK`.
-        y : array-like of shape (n,)
-            True classes, as in `fit`.
-        sample_weight : array-like of shape (n,), optional
-        context : array-like of shape (n,) or (n, C), optional
-            As in `fit`.
-
-        Returns
-        -------
-        float
-            ``-inf`` where a label has probability zero.
+        Parameters are those of `fit`, in memory; ``-inf`` where a label has probability zero.
         """
         self._check_fitted()
         if isinstance(X, TopK):

@@ -235,40 +235,41 @@ class Published(Calibrator):
         rank = np.argmax(order == labels[:, None], axis=1) - (m - r)
         kept = rank >= 0 if self.filter else np.full(n, True)
         if not kept.any():
-            raise InputError(
-                f"filter=True: no label lies among the top {r} classes, so that no row is left. Raise top_k."
-            )
+            raise InputError(f"filter=True: no label lies among the top {r} classes. Raise top_k.")
         weight = np.ones(n) if weight is None else weight
         self._minimize(z[kept], rank[kept], weight[kept] / weight[kept].sum())
 
     def _minimize(self, z: np.ndarray, rank: np.ndarray, share: np.ndarray) -> None:
-        """SLSQP for sorted logits (n, r) with labels at ``rank``, which weigh ``share``; set what it gives."""
-        r = z.shape[1]
+        """SLSQP for sorted logits (n, r) with labels at ``rank``, negative below the top r, which weigh ``share``."""
+        r, rows = z.shape[1], np.flatnonzero(rank >= 0)
+        at = rows, rank[rows]
 
         def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            s, b = theta[:r], theta[r:]
-            w = 1.0 / s if self.inverse else s
-            value, dw, db = _rank_nll(z, rank, share, w, b)
-            return value, np.concatenate([-dw * w**2 if self.inverse else dw, db])
+            w = 1.0 / theta[:r] if self.inverse else theta[:r]
+            f = z * w + theta[r:]
+            log_total = logsumexp(f, axis=1)
+            residual = np.exp(f - log_total[:, None])
+            residual[at] -= 1.0
+            residual *= share[:, None]
+            dw = (residual * z).sum(axis=0) * (-(w**2) if self.inverse else 1.0)
+            return float(share[rows] @ (log_total[rows] - f[at])), np.append(dw, residual.sum(axis=0))
 
         step = np.diff(np.eye(r), axis=0)
-        difference = np.block([[(-1.0 if self.inverse else 1.0) * step, 0 * step], [0 * step, step]])
-        constraint = {"type": "ineq", "fun": lambda t: difference @ t, "jac": lambda t: difference}
+        rises = np.kron(np.diag([-1.0 if self.inverse else 1.0, 1.0]), step)
         result = minimize(
             objective,
-            np.concatenate([np.ones(r) if self.inverse else np.linspace(0.0, 1.0, r), np.zeros(r)]),
+            np.append(np.ones(r) if self.inverse else np.linspace(0.0, 1.0, r), np.zeros(r)),
             jac=True,
             method="SLSQP",
             bounds=[(_SMALLEST, None)] * r + [(None, None)] * r,
-            constraints=[constraint][: r - 1],
+            constraints=[{"type": "ineq", "fun": lambda t: rises @ t, "jac": lambda t: rises}][: r - 1],
             options={"maxiter": self.max_iter, "ftol": self.tol},
         )
+        stopped = "" if result.success else "stopped: "
         self.solution_ = Solution(
             coefficients=result.x,
             converged=bool(result.success),
-            status=f"slsqp: {result.message}"
-            if result.success
-            else f"stopped: slsqp says {result.message!r}",
+            status=f"{stopped}slsqp says {result.message!r}",
             kkt=float("nan"),
             duality_gap=float("nan"),
             objective=float(result.fun),
@@ -281,30 +282,11 @@ class Published(Calibrator):
             self.inverse_weights_ = 1.0 / self.weights_
 
     def _calibrate(self, logits: np.ndarray) -> np.ndarray:
-        m, r = logits.shape[1], len(self.weights_)
-        weights = np.concatenate([np.full(m - r, self.weights_[0]), self.weights_])
-        biases = np.concatenate([np.full(m - r, self.biases_[0]), self.biases_])
+        below = (logits.shape[1] - len(self.weights_), 0)
         order = np.argsort(logits, axis=1)
-        f = np.empty(logits.shape)
         with np.errstate(invalid="ignore"):
-            values = np.take_along_axis(logits, order, axis=1) * weights + biases
+            values = np.take_along_axis(logits, order, axis=1) * np.pad(self.weights_, below, mode="edge")
+            values += np.pad(self.biases_, below, mode="edge")
+        f = np.empty(logits.shape)
         np.put_along_axis(f, order, values, axis=1)
         return np.where(np.isinf(logits), -np.inf, f)
-
-
-def _rank_nll(
-    x: np.ndarray, rank: np.ndarray, share: np.ndarray, w: np.ndarray, b: np.ndarray
-) -> tuple[float, np.ndarray, np.ndarray]:
-    """NLL of sorted values x (n, r) with labels at ``rank``, weighted by ``share``; its gradients in w and b.
-
-    A negative rank is a label below: no loss, but the gradient of the normaliser, as in the authors' code.
-    """
-    f = x * w + b
-    log_total = logsumexp(f, axis=1)
-    rows = np.flatnonzero(rank >= 0)
-    at = rows, rank[rows]
-    value = float(share[rows] @ (log_total[rows] - f[at]))
-    p = np.exp(f - log_total[:, None])
-    p[at] -= 1.0
-    p *= share[:, None]
-    return value, (p * x).sum(axis=0), p.sum(axis=0)
