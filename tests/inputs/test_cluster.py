@@ -5,7 +5,6 @@ import signal
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import monocal as mc
@@ -51,19 +50,6 @@ CALIBRATORS = [
     mc.TemperatureScaling(),
     mc.ConditionalMCCT(),
 ]
-
-
-@pytest.mark.parametrize("calibrator", [mc.MCCT(), mc.ConditionalMCCT()], ids=repr)
-def test_rows_without_weight_do_not_move_the_blocks(calibrator):
-    data = synthetic(
-        60_000, 100, seed=4
-    )  # large enough for sums in single precision, which show how they were cut
-    X, y = data.values.astype(np.float32), data.labels
-    weight = np.random.default_rng(1).integers(0, 3, size=len(y)).astype(float)
-    weight[:50] = weight[9000:14000] = weight[-300:] = 0
-    expected = clone(calibrator).fit(X, y, weight)
-    weights = weight if isinstance(calibrator, mc.MCCT) else da.from_array(weight, chunks=4000)
-    close(clone(calibrator).fit(da.from_array(X, chunks=(3100, -1)), y, weights), expected)
 
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)

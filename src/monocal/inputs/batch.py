@@ -33,13 +33,10 @@ from .files import BlockLogits, FileLogits, check_out, is_blocks, is_large_file
 from .formats import (
     PLAIN,
     as_array,
-    class_dim,
-    column_names,
     format_of,
     in_dims_of,
     library_of,
     named_columns,
-    own_name,
 )
 from .layout import ROWS, Flat, Layout
 from .names import by_column
@@ -56,7 +53,6 @@ class Batch:
         self.original, self.layout, self._format = X, layout, PLAIN
         self.rows = X  # (n, m) in memory, or something that has a source
         self.names = None  # a frame without rows, with the names of the classes, for scikit-learn to compare
-        self.dim: str | None = None  # the dimension of the classes, where that has a name
         self._flat: Flat | None = None
         self._plain = is_plain_rows(X) and layout.class_axis in (-1, 1)
         if not self._plain:
@@ -65,7 +61,6 @@ class Batch:
     def _read(self, X: Any, y: Any, layout: Layout) -> None:
         """The format, the axes and the names of what is no array (n, m) in memory."""
         axis = layout.class_axis
-        self.dim = own_name(class_dim(X, axis))
         self._format = format_of(X)
         self.rows = array = self._format.array(X)
         if hasattr(X, "columns") and axis not in (-1, 1):
@@ -80,8 +75,6 @@ class Batch:
                 self._flat = layout.flat(array)
                 self.rows = self._flat if is_large_file(array) else self._flat.rows
         self.names = named_columns(X, axis)
-        if self.names is not None and self.width not in (None, len(column_names(self.names))):
-            self.names = None  # its one column holds lists
 
     @property
     def width(self) -> Any:

@@ -61,8 +61,9 @@ class DaskLogits(OutOfCore):
     def open(self, reader: Reader) -> DaskLogits:
         if self.y is None:
             raise InputError(NO_LABELS)
-        counts = _has_weight(self.weight, self.y, self.X.shape[0], reader.layout.ignore_index)
-        X = _cut_at_blocks(self.X, counts)
+        # Chunks end where blocks of rows in memory end, so that sums are those of one process.
+        size = block_rows(self.X)
+        X = self.X.rechunk({0: max(1, round(max(self.X.chunks[0]) / size)) * size})
         chunks = chunks_of(X, self.y, self.weight, self.context)
         shared = once(reader)
         looks = compute([task(_look, shared, *chunk) for chunk in chunks])
@@ -145,33 +146,6 @@ class DaskBlocks:
         kept = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
         chunks = [task(_part_of_blocks, chunk, mask) for chunk, mask in kept]
         return DaskBlocks(chunks, [int(mask.sum()) for _, mask in kept])
-
-
-def _cut_at_blocks(X: Any, counts: np.ndarray | None) -> Any:
-    """Chunks that end where blocks end, about as large as they were; ``counts``: which rows have weight, if not all.
-
-    Rows without weight are in no block, so they are not counted: as in one process, where they are left out first.
-    """
-    size = block_rows(X)
-    per_chunk = max(1, round(max(X.chunks[0]) / size)) * size
-    if counts is None:
-        return X.rechunk({0: per_chunk})
-    ends = np.flatnonzero(counts)[per_chunk - 1 :: per_chunk] + 1
-    edges = np.unique(np.concatenate(([0], ends, [len(counts)])))
-    return X.rechunk({0: tuple(np.diff(edges).tolist())})
-
-
-def _has_weight(weight: Any, y: Any, n: int, ignore_index: int | None) -> np.ndarray | None:
-    """Which rows count, (n,); None where all do, or where weights or labels do not fit and are refused later."""
-    counts = np.ones(n, dtype=bool)
-    for column, nothing in ((weight, 0), (y, ignore_index)):
-        if column is None or nothing is None or np.isscalar(column):
-            continue
-        values = to_numpy(compute([column])[0])
-        if values.shape != (n,) or values.dtype.kind not in "biuf":
-            return None
-        counts &= values != nothing
-    return None if counts.all() else counts
 
 
 # What the workers do.

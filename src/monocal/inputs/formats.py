@@ -3,8 +3,7 @@
     format.array(x)  ->  an array of numpy or torch, or one in a file        format.back(values, x, axis)  ->  in the format of x
 
 A format is recognised by the module that its type comes from, so that no library is imported to ask. Frames and series of pandas,
-polars and pyarrow go through narwhals; a column that holds lists is one row each. Numbers of a GPU that are not torch's, and
-those of jax, are computed on the host.
+polars and pyarrow go through narwhals. Numbers of a GPU that are not torch's, and those of jax, are computed on the host.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def class_names(x: Any, axis: int = -1) -> tuple[str, ...] | None:
     dim = class_dim(x, axis)
     if dim is not None:
         return tuple(map(_text, x.coords[dim].values.tolist())) if dim in x.coords else None
-    if not hasattr(x, "columns") or len(column_names(x)) < 2:  # one column is a score, or holds lists
+    if not hasattr(x, "columns") or len(column_names(x)) < 2:  # one column is a score
         return None
     return tuple(map(_text, column_names(x)))
 
@@ -109,57 +108,24 @@ def _frame(x: Any) -> Any:
     return nw.from_native(x, eager_only=True, allow_series=True)
 
 
-def _lists_in(frame: Any) -> Any:
-    """The series that holds a row in each entry: the only column of a frame, or a series itself; None where there is none."""
-    if hasattr(frame, "columns"):
-        return _lists_in(next(frame.iter_columns())) if len(frame.columns) == 1 else None
-    return frame if _holds_lists(frame) else None
-
-
-def _holds_lists(series: Any) -> bool:
-    if str(series.dtype).startswith(("List", "Array")):
-        return True
-    first: Any = series[0] if str(series.dtype) == "Object" and len(series) else None
-    return np.ndim(first) == 1 and not isinstance(first, str | bytes)
-
-
 def _frame_array(x: Any) -> Any:
     frame = _frame(x)
-    lists = _lists_in(frame)
-    if lists is not None:
-        return stacked(lists.to_numpy())
-    nested = [c.name for c in frame.iter_columns() if _holds_lists(c)] if hasattr(frame, "columns") else []
-    if nested:
-        raise InputError(
-            f"X: the column {nested[0]!r} holds lists, expected one number per row. Pass np.stack(X[{nested[0]!r}])."
-        )
     is_frame = hasattr(frame, "columns")
-    return np.asarray(x) if is_frame and library_of(x) == "pandas" else frame.to_numpy()
-
-
-def stacked(entries: Any) -> np.ndarray:
-    """Lists of one length as rows."""
-    if isinstance(entries, np.ndarray) and entries.ndim == 2:
-        return entries
-    rows = [np.asarray(entry) for entry in entries]
-    for i, row in enumerate(rows):
-        if row.ndim != 1 or row.shape != rows[0].shape:
+    for column in frame.iter_columns() if is_frame else [frame]:
+        first: Any = column[0] if str(column.dtype) == "Object" and len(column) else None
+        if str(column.dtype).startswith(("List", "Array")) or (np.ndim(first) and not isinstance(first, str)):
+            lists = f"X[{column.name!r}]" if is_frame else "X"
             raise InputError(
-                f"X: row {i} of the column of lists has shape {row.shape}, expected lists of numbers of one length."
+                f"X: the column {column.name!r} holds lists, expected one number per row. Pass np.stack({lists})."
             )
-    return np.stack(rows) if rows else np.zeros((0, 0))
+    return np.asarray(x) if is_frame and library_of(x) == "pandas" else frame.to_numpy()
 
 
 def _pandas_back(values: np.ndarray, x: Any, axis: int) -> Any:
     pandas = sys.modules["pandas"]
     if values.ndim == 1:
         return pandas.Series(values, index=x.index)
-    lists = _lists_in(_frame(x))
-    if lists is None:
-        return pandas.DataFrame(values, index=x.index, columns=x.columns)
-    rows = list(values) if isinstance(lists[0], np.ndarray) else values.tolist()
-    series = pandas.Series(rows, index=x.index, name=lists.name)
-    return series if type(x).__name__ == "Series" else series.to_frame()
+    return pandas.DataFrame(values, index=x.index, columns=x.columns)
 
 
 def _frame_back(values: np.ndarray, x: Any, axis: int) -> Any:
@@ -169,19 +135,8 @@ def _frame_back(values: np.ndarray, x: Any, axis: int) -> Any:
     library = nw.get_native_namespace(frame)
     if values.ndim == 1:
         return nw.new_series("", values, backend=library).to_native()
-    lists = _lists_in(frame)
-    if lists is None:
-        result: Any = nw.from_numpy(values, schema=frame.columns, backend=library)
-    else:
-        number = nw.Float32() if values.dtype == np.float32 else nw.Float64()
-        fixed = str(lists.dtype).startswith("Array")
-        dtype: Any = nw.Array(number, shape=values.shape[1]) if fixed else nw.List(number)
-        result = nw.new_series(lists.name, values.tolist(), dtype, backend=library)
-        result = result.to_frame() if hasattr(frame, "columns") else result
-    native = result.to_native()
-    if library_of(x) != "pyarrow" or isinstance(x, type(native)):
-        return native
-    return native.combine_chunks() if lists is not None else native.combine_chunks().to_batches()[0]
+    native = nw.from_numpy(values, schema=frame.columns, backend=library).to_native()
+    return native.combine_chunks().to_batches()[0] if type(x).__name__ == "RecordBatch" else native
 
 
 def _refusal(what: str) -> Format:
@@ -235,16 +190,6 @@ def in_dims_of(x: Any, values: Any, axis: int, name: str, of: str = "X") -> Any:
 # Arrays of other libraries
 
 
-def _jax_array(x: Any) -> np.ndarray:
-    try:
-        return np.asarray(x)
-    except sys.modules["jax"].errors.TracerArrayConversionError as error:
-        raise InputError(
-            "X: jax is tracing a function (jit, vmap, grad), so that there are no numbers yet, and calibrators compute on the "
-            "host. Call it outside of the function, or use to_onnx() or to_torch() for a map that runs without monocal."
-        ) from error
-
-
 def _jax_back(values: np.ndarray, x: Any, axis: int) -> Any:
     jax = sys.modules["jax"]
     return jax.device_put(values.astype(jax.dtypes.canonicalize_dtype(values.dtype)), x.sharding)
@@ -257,7 +202,7 @@ def _cupy_back(values: np.ndarray, x: Any, axis: int) -> Any:
 
 PLAIN = Format(lambda x: x)
 _FRAME, _PANDAS = Format(_frame_array, _frame_back), Format(_frame_array, _pandas_back)
-_JAX = Format(_jax_array, _jax_back)
+_JAX = Format(np.asarray, _jax_back)
 # Library and type; "": all its types.
 FORMATS = {
     ("pandas", "DataFrame"): _PANDAS,
