@@ -9,7 +9,7 @@ from monocal.calibrators.cone_calibrator import FOLDS, one_standard_error_rule
 
 METHODS = [mc.TemperatureScaling, mc.MCCT, mc.ConditionalMCCT]
 # The most that a fit on so many rows may lose; benchmarks/small_samples.py measures it over all sets and many draws.
-LIMITS = {20: 0.30, 50: 0.15, 100: 0.08, 200: 0.05}
+LIMITS = {20: 0.30, 100: 0.08}
 SURE = ["nncal_cifar10_densenet40", "toplabel_cifar10_wide_resnet_flsd53", "text_20news"]
 
 
@@ -41,7 +41,7 @@ def test_probabilities_that_are_all_right(kind, n):
     assert -np.log(wrong[0, 1]) < 6
 
 
-@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e2, 1e4])
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e4])
 @pytest.mark.parametrize("kind", METHODS)
 def test_finite_in_any_unit(kind, unit):
     z = np.random.default_rng(0).normal(size=(30, 5)) * 3 * unit

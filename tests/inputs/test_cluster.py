@@ -76,7 +76,7 @@ def test_dask_gives_the_fit_in_memory(calibrator, rows):
     [
         (mc.ConditionalMCCT(top_k=3), slice(64)),
         (mc.ConditionalMCCT(top_k=3), slice(256, None)),
-        (mc.MCCT(top_k=3, shrinkage="cv"), slice(64)),
+        (mc.MCCT(top_k=3), slice(64)),
     ],
     ids=repr,
 )

@@ -25,7 +25,7 @@ from ..core.rows import MemoryBlocks
 from ..errors import InputError, require
 from ..parallel import block_rows
 from .files import check_out
-from .reader import Checked, OutOfCore, Reader, RowMap, regroup
+from .reader import NO_PARTS, Checked, OutOfCore, Reader, RowMap, regroup
 from .validation import NO_LABELS, check_some_weight
 
 T = TypeVar("T")
@@ -142,10 +142,7 @@ class DaskBlocks:
         return DaskBlocks([task(_change_blocks, chunk, shared) for chunk in self.chunks], self.sizes)
 
     def part(self, chosen: np.ndarray) -> DaskBlocks:
-        masks = np.split(chosen, np.cumsum(self.sizes)[:-1])
-        kept = [(chunk, mask) for chunk, mask in zip(self.chunks, masks, strict=True) if mask.any()]
-        chunks = [task(_part_of_blocks, chunk, mask) for chunk, mask in kept]
-        return DaskBlocks(chunks, [int(mask.sum()) for _, mask in kept])
+        raise InputError(NO_PARTS)
 
 
 # What the workers do.
@@ -177,10 +174,6 @@ def _map_blocks(blocks: list[Any], first: int, function: Box) -> list[Any]:
 
 def _change_blocks(blocks: list[Any], function: Box) -> list[Any]:
     return [function.value(block) for block in blocks]
-
-
-def _part_of_blocks(blocks: list[Any], chosen: np.ndarray) -> list[Any]:
-    return MemoryBlocks(blocks, serial=True).part(chosen).blocks
 
 
 def _apply_to_part(frame: Any, row_map: RowMap, like: Any) -> Any:

@@ -32,7 +32,7 @@ from ..arrays import (
     to_numpy,
 )
 from ..core.engine import Block
-from ..core.rows import Blocks, MemoryBlocks, Rows, choose_rows
+from ..core.rows import Blocks, MemoryBlocks, Rows
 from ..engines import engine_for
 from ..errors import InputError
 from ..parallel import block_rows, map_in_order, parallel_map, row_slices
@@ -311,6 +311,10 @@ def _join(parts: list[Checked]) -> Checked:
     return Checked(logits, labels, weight, *context)
 
 
+# What to tell who wants to hold rows out that are not in memory.
+NO_PARTS = "shrinkage='cv' needs all rows in memory: give a number, chosen on a sample of the rows."
+
+
 @dataclass(frozen=True)
 class StreamedBlocks:
     """Blocks made again in every pass; implements `core.rows.Blocks`."""
@@ -318,20 +322,8 @@ class StreamedBlocks:
     read: Callable[[], Iterable[Checked]]
     make: Callable[[Checked], Any]
     n_read: int  # rows of a pass
-    chosen: np.ndarray | None = None  # (n_read,), which of them are in use
 
     def map(self, function: Callable[[Any, int], T]) -> Iterator[T]:
-        chosen = self.chosen
-        before = None if chosen is None else np.append(0, np.cumsum(chosen)).tolist()
-
-        def one(item: tuple[Checked, int]) -> tuple[T] | None:
-            part, first = item
-            block = self.make(part)
-            if chosen is None or before is None:
-                return (function(block, first),)
-            block = choose_rows(block, first, chosen)
-            return None if block is None else (function(block, before[first]),)
-
         seen = 0
 
         def numbered() -> Iterator[tuple[Checked, int]]:
@@ -340,7 +332,7 @@ class StreamedBlocks:
                 yield part, seen
                 seen += len(part)
 
-        yield from (result[0] for result in map_in_order(one, numbered()) if result is not None)
+        yield from map_in_order(lambda item: function(self.make(item[0]), item[1]), numbered())
         if seen != self.n_read:
             raise InputError(
                 f"X: one pass over the blocks gave {self.n_read} rows and another gave {seen}. Every pass must give the same "
@@ -354,8 +346,4 @@ class StreamedBlocks:
         return replace(self, make=lambda part: function(self.make(part)))
 
     def part(self, chosen: np.ndarray) -> StreamedBlocks:
-        if self.chosen is not None:
-            index = np.flatnonzero(self.chosen)[chosen]
-            chosen = np.zeros(self.n_read, dtype=bool)
-            chosen[index] = True
-        return replace(self, chosen=np.asarray(chosen))
+        raise InputError(NO_PARTS)
