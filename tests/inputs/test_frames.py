@@ -89,6 +89,6 @@ def test_labels_may_name_the_columns_of_a_frame(prefix):
         mc.TemperatureScaling().fit(frame, ["fish", *words[1:]])
     for labels in (words, words.tolist()):
         with pytest.raises(
-            mc.InputError, match=r"every entry must be a class number 0..3.* or the name of one"
+            mc.InputError, match=r"every entry must be a class number 0..3.*or the name of one"
         ):
             mc.TemperatureScaling().fit(Z, labels)

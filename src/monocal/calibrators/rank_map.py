@@ -23,7 +23,7 @@ from ..core.numpy_map import NumpyMap
 from ..core.ranked import Rest
 from ..core.statistics import STATISTICS, RampFactors, own_statistic
 from ..engines import numba_engine, triton_map
-from ..parallel import CPU_BLOCK, block_rows, map_rows, parallel_map, row_slices
+from ..parallel import CPU_BLOCK, block_rows, map_rows
 from .state import expect
 
 
@@ -64,23 +64,17 @@ class RankMap:
         """
         ways = self._ways(logits.shape[1], adjustment)
         if type(logits) is not np.ndarray:
-            if self.has_kernels(logits):
+            statistics = () if self.factors is None else self.factors.statistics
+            if triton_map.suits(logits, len(self.starts) - 1, statistics):
                 return ways.on_device(logits, output, context)
             size = block_rows(logits) if on_host(logits) else max(1, block_rows(logits) // 4)
-            by_blocks: Array = map_rows(partial(ways.portable, output), logits, size, context)
-            return by_blocks
+            return map_rows(partial(ways.portable, output), logits, size, context)
         z = logits if logits.itemsize >= 4 else logits.astype(np.float32)
         if z.size >= numba_engine.LARGE and ways.step.kind == "ranks" and numba_engine.suits(z):
             return ways.loops.predict(z, output, context, ways.numpy)
         if len(z) <= FEW or z.size <= CPU_BLOCK:
             return ways.numpy(z, output, context)
-        out = np.empty(z.shape, dtype=z.dtype)
-
-        def one(block: slice) -> None:
-            out[block] = ways.numpy(z[block], output, None if context is None else context[block])
-
-        parallel_map(one, row_slices(z))
-        return out
+        return map_rows(lambda part, codes=None: ways.numpy(part, output, codes), z, None, context)
 
     def with_rest(
         self, z: np.ndarray, rest: Rest, adjustment: Any, context: np.ndarray | None, top_class: np.ndarray
@@ -96,11 +90,6 @@ class RankMap:
         assert rows.restore is not None
         f = np.ascontiguousarray(rows.restore(rows.f[:-1]))
         return f, np.minimum(rows.f[-1], np.where(np.isinf(f), np.inf, f).min(axis=1))
-
-    def has_kernels(self, logits: Array) -> bool:
-        """Whether the map has kernels for an array like this: their results are in its type."""
-        statistics = () if self.factors is None else self.factors.statistics
-        return triton_map.suits(logits, len(self.starts) - 1, statistics)
 
     def _ways(self, n_classes: int, adjustment: Any) -> _Ways:
         """What makes predictions for rows of a length; made once."""
