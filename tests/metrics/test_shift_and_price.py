@@ -120,7 +120,6 @@ def test_an_infinite_loss_on_one_side_decides(infinite):
     assert change.decided == (infinite != "both" and change.mean != 0)
     expected = {"before": -np.inf, "after": np.inf}.get(infinite)
     assert expected is None or change.mean == change.low == change.high == expected
-    assert change.rows_to_settle is None
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,8 @@ def test_few_rows_are_cross_validated_in_fewer_folds(page):
     ("power", "rows", "state", "headline", "advice"),
     [
         (2, 600, "bad", "2 of 2 labels are off", "Use MultilabelMCCT. After it, none of 2 labels is off beyond chance."),
-        (1, 600, "good", "None of 2 labels", "No calibration is needed; if one is wanted, use MultilabelMCCT. After it, "),
-        (1, 60, "few", "Too few rows to say: none of 2", "If calibration is wanted before there are more rows, use Multi"),
+        (1, 600, "good", "None of 2 labels", "No calibration is needed. If you want one: use MultilabelMCCT. After it, "),
+        (1, 60, "few", "Too few rows to say: none of 2", "More rows would tell whether calibration helps."),
     ],
 )  # fmt: skip
 def test_the_verdict_says_what_to_do(page, power, rows, state, headline, advice):

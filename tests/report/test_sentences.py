@@ -234,22 +234,6 @@ def test_a_method_asked_for_is_compared(base, asked, says):
     assert ("may be chance" in text) == (asked == "MCCT")
 
 
-def test_how_many_rows_would_settle_it(base):
-    close = compared(result("uncalibrated", True, base + 0.004 + noise(0.1)), result("MCCT", True, base))
-    text = "About 4,900 rows would tell whether calibration changes anything."
-    assert say.rows_to_see_a_change(close) == text
-    # As many rows of this kind do tell: 80 times in 100, and the other way round with a fifth of them.
-    needed = close.difference("MCCT", "uncalibrated").rows_to_settle
-    rng = np.random.default_rng(5)
-    for rows, share in ((needed, 0.8), (needed / 5, 0.25)):
-        drawn = rng.normal(-0.004, 0.1, size=(400, round(rows)))
-        ends = drawn.mean(axis=1) + 1.96 * drawn.std(axis=1) / np.sqrt(round(rows))
-        assert np.mean(ends < 0) == pytest.approx(share, abs=0.06)
-    same = compared(result("uncalibrated", True, base), result("MCCT", True, base))
-    assert say.rows_to_see_a_change(same) == ""
-    assert "Its NLL is the same" in say.recommendation(same)
-
-
 def test_a_label_of_probability_zero_does_not_break_the_comparison(base):
     methods = compared(
         result("uncalibrated", True, [np.inf, 0.1]),

@@ -1,7 +1,6 @@
 """Do two predictors differ beyond chance on the same rows?
 
     rows        mean(d) ± z sd(d) / sqrt(n)  of the paired row differences d: what is hard for both cancels
-                rows that would settle it = n ((z + z_power) sd(d) / sqrt(n) / |mean(d)|)^2
     bootstrap   the same for one metric, rows drawn with replacement, the same ones for both
 
 Calibration errors are no means over rows, and noise makes each larger by another amount: their differences are not tested.
@@ -31,7 +30,6 @@ from .table import METRICS, Options, chosen
 from .units import number, points, with_interval
 
 NEGLIGIBLE = 1e-4  # of a score: four decimals do not show it
-_POWER = 0.8
 _AT_A_TIME = 1 << 22  # rows drawn at a time
 
 
@@ -53,15 +51,6 @@ class Difference:
     def decided(self) -> bool:
         """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
-
-    @property
-    def rows_to_settle(self) -> float | None:
-        """How many rows like these would decide a difference of this size, four times in five; None where it is decided."""
-        width = self.high - self.mean
-        if self.decided or self.mean == 0 or not np.isfinite([self.mean, width]).all():
-            return None
-        z = float(ndtri((1 + self.level) / 2))
-        return float(self.n_rows * ((z + ndtri(_POWER)) / z * width / abs(self.mean)) ** 2)
 
 
 def paired_difference(a: np.ndarray, b: np.ndarray, level: float) -> Difference:

@@ -44,9 +44,8 @@ class Stretch:
     Attributes
     ----------
     begin, end : float
-        From the lower edge of the first bin to the upper edge of the last.
     gap : float
-        Mean confidence minus accuracy over the rows in it: positive is over-confident.
+        Mean confidence minus accuracy: positive is over-confident.
     weight, share : float
         Rows (or their weight) in it, and as a share of all.
 
@@ -206,10 +205,8 @@ def reliability_curve(
 
     Parameters
     ----------
-    probs : (n, m) array
-        Rows of class probabilities.
-    labels : (n,) array
-        True classes.
+    probs, labels, sample_weight
+        As in `monocal.evaluate`.
     n_bins : int
     strategy : {"uniform", "quantile"}
         Bins of equal width, or with about as many rows each.
@@ -217,11 +214,6 @@ def reliability_curve(
         Judge the probability of this class, against how often it is the label, instead of that of the top class.
     level : float
         Probability with which a perfectly calibrated predictor stays within the band in every bin.
-    sample_weight : (n,) array, optional
-
-    Returns
-    -------
-    CalibrationCurve
 
     References
     ----------
@@ -276,22 +268,13 @@ def margin_curve(
 
     Parameters
     ----------
-    probs : (n, m) array
-        Rows of class probabilities.
-    labels : (n,) array
-        True classes.
+    probs, labels, level, sample_weight
+        As in `reliability_curve`.
     margin : (n,) array, optional
         The number to bin by. Default: ``log p_(1) - log p_(2)``, the difference of the two largest logits. Give the
         margin of the uncalibrated logits to see the same rows in the same bins before and after.
     n_bins : int
         At most: rows of equal margin share a bin.
-    level, sample_weight
-        As in `reliability_curve`.
-
-    Returns
-    -------
-    CalibrationCurve
-        Its edges are margins.
 
     Examples
     --------
@@ -318,7 +301,6 @@ def margins(values: Any, *, input: str = "probabilities") -> Floats:
     ----------
     values : (n, m) array
     input : {"probabilities", "logits"}
-        What ``values`` are.
 
     Examples
     --------
@@ -389,19 +371,8 @@ def smooth_reliability_curve(
 
     Parameters
     ----------
-    probs : (n, m) array
-        Rows of class probabilities.
-    labels : (n,) array
-        True classes.
-    label : int, optional
-        Judge the probability of this class instead of that of the top class.
-    level : float
-        Of the band.
-    sample_weight : (n,) array, optional
-
-    Returns
-    -------
-    SmoothCurve
+    probs, labels, label, level, sample_weight
+        As in `reliability_curve`.
 
     References
     ----------
@@ -410,10 +381,8 @@ def smooth_reliability_curve(
     Examples
     --------
     >>> import monocal as mc
-    >>> from monocal.plots import smooth_reliability_curve
     >>> data = mc.data.synthetic(2000, 10)
-    >>> model = mc.TemperatureScaling().fit(data.values, data.labels)
-    >>> curve = smooth_reliability_curve(model.predict_proba(data.values), data.labels)
+    >>> curve = mc.plots.smooth_reliability_curve(data.truth, data.labels)
     >>> bool((curve.low <= curve.accuracy).all())
     True
     """

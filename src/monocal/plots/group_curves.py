@@ -71,28 +71,18 @@ def group_curves(
 
     Parameters
     ----------
-    y_true : (n,) array
-        True classes.
-    y_prob, before : (n, m) arrays
-        Probabilities, and those before calibration if they are to be shown.
-    groups : (n,) array-like, or "predicted"
+    y_true, y_prob, groups, level, sample_weight, class_names, seed
         As in `monocal.evaluate`.
+    before : (n, m) array, optional
+        Probabilities before calibration.
     n_bins : int
         Equal-width bins of a group.
-    level, sample_weight, class_names, seed
-        As in `monocal.evaluate`.
-
-    Returns
-    -------
-    GroupCurves
 
     Examples
     --------
     >>> import monocal as mc
-    >>> from monocal.plots import group_curves
     >>> data = mc.data.synthetic(600, 3)
-    >>> found = group_curves(data.labels, mc.MCCT().fit(data.values, data.labels).predict_proba(data.values), "predicted")
-    >>> sorted(found.after)
+    >>> sorted(mc.plots.group_curves(data.labels, data.truth, "predicted").after)
     ['0', '1', '2']
     """
     n_bins, level = check_count(n_bins, "n_bins"), check_fraction(level, "level")

@@ -160,15 +160,13 @@ def effect_curve(
 
     Parameters
     ----------
-    calibrator : fitted calibrator with a ``rank_map_``
-    X : (n, m) array
-        Rows to look at: a calibration or test set.
+    calibrator, X
+        As in `rank_parameters`.
     statistic : str or callable
         ``"margin"``, ``"mean_gap"``, ``"entropy"``, ``"log_odds"``, or a function of the sorted, anchored logits.
     ranks : sequence of int
         Counted from the top.
     n_bins : int
-        Bins of equal mass, at most.
 
     Examples
     --------

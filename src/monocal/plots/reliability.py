@@ -66,13 +66,8 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
     >>> from monocal.plots import ReliabilityDisplay
     >>> data = mc.data.synthetic(2000, 10)
     >>> cal = mc.MCCT().fit(data.values, data.labels)
-    >>> display = ReliabilityDisplay.from_estimator(cal, data.values, data.labels)
-    >>> list(display.curves)
+    >>> list(ReliabilityDisplay.from_estimator(cal, data.values, data.labels).curves)
     ['before', 'after']
-    >>> both = {"TS": mc.TemperatureScaling().fit(data.values, data.labels), "MCCT": cal}
-    >>> display = ReliabilityDisplay.from_estimator(both, data.values, data.labels, strategy="quantile")
-    >>> list(display.curves)
-    ['TS', 'MCCT']
     >>> list(ReliabilityDisplay([0.1, 0.7, 0.4], ["no", "yes", "no"]).curves)
     ['model']
     """
@@ -145,10 +140,8 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         before : array as ``y_prob``, optional
         name : str, optional
             Title of a single curve.
-        n_bins : int, optional
-            Default: 15, and 5 in groups.
-        strategy, level, sample_weight
-            As in `reliability_curve`.
+        n_bins, strategy, level, sample_weight
+            As in `reliability_curve`; in groups there are 5 bins.
         classes : sequence of int, optional
             A curve for the probability of each of these classes, instead of that of the top class. Of two columns: class 1.
         smooth : bool

@@ -106,20 +106,12 @@ class Report(_Page):
 
     Attributes
     ----------
-    title : str
+    title, judged_how, created, notes : str
     cal : LogitsSet
         The calibration set.
     n_judged : int
-    judged_how : str
-        In words: on which rows the figures were computed.
-    shown : str
-        The method of this page: the one asked for, or the one recommended.
-    calibrator : Calibrator
-        It, fitted on all calibration rows.
-    saved : str or None
-        It as JSON, where it can be saved.
-    notes : tuple of str
-    created : str
+    shown, calibrator, saved
+        The method of this page (the one asked for, or the one recommended), fitted on all calibration rows, and as JSON.
     before, after : Side
     changes : dict of str to Difference
         After minus before, paired by row, of the metrics that are means over rows.
@@ -130,7 +122,6 @@ class Report(_Page):
     context : bool
         Whether the calibrator was fitted with the groups as its context.
     class_names : tuple of str
-        Without names of their own, class 0, class 1 and so on.
     groups : tuple of dict of str to GroupEvaluation
         Predicted classes (not of two classes), then the caller's groups, each before and after.
     confidence : tuple of (before, after)
@@ -182,7 +173,7 @@ class LabelReport(_Page):
 
     Attributes
     ----------
-    title, cal, n_judged, judged_how, shown, calibrator, saved, notes, created
+    title, judged_how, created, notes, cal, n_judged, shown, calibrator, saved
         As in `Report`.
     before, after : LabelEvaluation
     curves : dict of str to CalibrationCurve

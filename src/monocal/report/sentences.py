@@ -15,7 +15,7 @@ import numpy as np
 
 from ..metrics import Floor
 from ..metrics.differences import Difference
-from ..metrics.units import about, counted, from_to, number, percent, points, with_interval
+from ..metrics.units import counted, from_to, number, percent, points, with_interval
 from ..plots import CalibrationCurve
 from .comparison import UNCALIBRATED, MethodComparison
 from .trial import FOLDS
@@ -27,9 +27,13 @@ _LITTLE = 0.01  # ECE below which an error is called little
 _SHARP = 0.03  # ECE that chance may explain, up to which rows are many enough to speak of trust
 _ENOUGH = 200  # rows, below which nothing is called trustworthy
 _MATTERS = 0.002  # NLL
-_MOST_ROWS_ASKED = 30  # times the rows there are; beyond, the methods are alike for all that matters
 _MOST_STRETCHES = 4
 _IMPOSSIBLE = "gives a label no probability at all"
+# Before the advice, where the probabilities are fine, or there are too few rows to say.
+_WITHOUT_NEED = {
+    "good": "No calibration is needed. If you want one: ",
+    "few": "More rows would tell whether calibration helps. Until then: ",
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def verdict(report: Report) -> Verdict:
             details.append(
                 "The groups differ after it beyond chance: fit it with these groups as its context=."
             )
-        details += [rows_to_see_a_change(methods), unfinished(methods)]
+        details.append(unfinished(methods))
         details += [price(methods)] if methods.recommended_free is not None else []
     if report.shift is not None and report.shift.shifted:
         details.append(report.shift.sentence(report.class_names))
@@ -86,18 +90,16 @@ def verdict(report: Report) -> Verdict:
 
 def label_verdict(report: LabelReport) -> Verdict:
     """The same of many labels."""
-    before, after, use = report.before, report.after, f"use {report.shown}"
-    state, headline = "bad", before.verdict
-    advice = f"U{use[1:]}." if len(after.off) < len(before.off) else f"{report.shown} does not help here."
-    if not before.off and min(before.rows) < _ENOUGH:
-        state, headline = "few", f"Too few rows to say: {_lower(headline)}"
-    elif not before.off:
-        state = "good"
+    before, after = report.before, report.after
+    state, headline, advice = "bad", before.verdict, f"Use {report.shown}."
     if not before.off:
-        advice = _wanted(state, use)
+        state = "good" if min(before.rows) >= _ENOUGH else "few"
+        headline = headline if state == "good" else f"Too few rows to say: {_lower(headline)}"
+    elif len(after.off) >= len(before.off):
+        advice = f"{report.shown} does not help here."
     nll = from_to(before.macro["nll"], after.macro["nll"], number)
     details = f"NLL, mean over labels: {nll}.", "The order of the rows is kept within every label."
-    return Verdict(state, headline, f"{advice} After it, {_lower(after.verdict)}", details)
+    return Verdict(state, headline, f"{_qualified(state, advice)} After it, {_lower(after.verdict)}", details)
 
 
 def how_judged(rows: int, fitted: bool, tested: bool) -> str:
@@ -232,14 +234,11 @@ def _advice_on(report: Report, state: str) -> str:
         return f"{text} This is {report.shown}."
     if report.shown not in methods:
         return f"The calibrator given is not compared: it may have been fitted on the rows that judge the others. {text}"
-    return text if name == UNCALIBRATED or state not in ("good", "few") else _wanted(state, f"u{text[1:]}")
+    return text if name == UNCALIBRATED else _qualified(state, text)
 
 
-def _wanted(state: str, text: str) -> str:
-    """Advice where no calibration is needed, or nothing can be said: ``text`` begins with a small letter."""
-    if state == "few":
-        return f"If calibration is wanted before there are more rows, {text.rstrip('.')}."
-    return f"No calibration is needed; if one is wanted, {text.rstrip('.')}."
+def _qualified(state: str, text: str) -> str:
+    return _WITHOUT_NEED[state] + _lower(text) if state in _WITHOUT_NEED else text
 
 
 def as_asked(methods: MethodComparison) -> str:
@@ -269,29 +268,13 @@ def nll_change(methods: MethodComparison, a: str, b: str, than: str) -> str:
     return f"its NLL is {'lower' if d.mean < 0 else 'higher'} by {size} than {than}{chance}"
 
 
-def _improvable(methods: MethodComparison) -> str | None:
-    """The method recommended, where there is one, and no calibration to compare it with."""
-    name = methods.recommended
-    return name if name not in (None, UNCALIBRATED) and UNCALIBRATED in methods else None
-
-
 def gain(methods: MethodComparison) -> str:
     """What the recommended method gains over none."""
-    if (name := _improvable(methods)) is None:
+    name = methods.recommended
+    if name in (None, UNCALIBRATED) or UNCALIBRATED not in methods:
         return ""
-    change = nll_change(methods, name, UNCALIBRATED, "without calibration")
+    change = nll_change(methods, str(name), UNCALIBRATED, "without calibration")
     return f"I{change[1:]}."
-
-
-def rows_to_see_a_change(methods: MethodComparison) -> str:
-    """How many rows would tell whether calibration changes anything, where these cannot."""
-    if (name := _improvable(methods)) is None:
-        return ""
-    d = methods.difference(name, UNCALIBRATED)
-    needed = d.rows_to_settle
-    if needed is None or needed > _MOST_ROWS_ASKED * d.n_rows:
-        return ""
-    return f"About {about(needed)} rows would tell whether calibration changes anything."
 
 
 def price(methods: MethodComparison) -> str:
@@ -313,8 +296,8 @@ def unfinished(methods: MethodComparison) -> str:
 
 
 def recommendation(methods: MethodComparison) -> str:
-    """Which method to use, why, what it gains, what the order costs, and what more rows would show."""
-    parts = (advice, gain, rows_to_see_a_change, price, unfinished)
+    """Which method to use, why, what it gains, and what the order costs."""
+    parts = (advice, gain, price, unfinished)
     return " ".join(text for part in parts if (text := part(methods)))
 
 
