@@ -8,7 +8,13 @@ from scipy.stats import binom
 
 import monocal as mc
 from monocal.errors import InputError
-from monocal.plots import CalibrationCurve, margin_curve, margins, reliability_curve
+from monocal.plots import (
+    CalibrationCurve,
+    margin_curve,
+    margins,
+    reliability_curve,
+    smooth_reliability_curve,
+)
 
 
 def forecasts(confidence, accuracy, count):
@@ -54,7 +60,7 @@ def test_a_calibrated_model_leaves_the_band_as_rarely_as_promised():
     probs = np.stack([top, 1 - top], axis=1)
     left = [
         reliability_curve(probs, (rng.random(4000) >= top).astype(int), level=0.9).outside.any()
-        for _ in range(200)
+        for _ in range(120)
     ]
     assert np.mean(left) <= 0.15
 
@@ -72,9 +78,7 @@ def test_stretches_join_neighbours_and_keep_signs_apart():
     assert second.share == pytest.approx(830 / 1630)
     wrong = 400 * 0.1 + 30 * 0.85 - round(0.84 * 30) + 400 * 0.1
     assert second.gap == pytest.approx(wrong / 830)
-
-
-def test_stretches_of_unlike_gaps_stay_apart():
+    # Unlike gaps stay apart.
     probs, labels = forecasts([0.75, 0.85, 0.95], [0.55, 0.65, 0.9], [400, 400, 2000])
     gaps = [s.gap for s in reliability_curve(probs, labels, n_bins=10).stretches()]
     assert gaps == pytest.approx([0.2, 0.05])
@@ -130,3 +134,48 @@ def test_margin_of_a_certain_row_is_infinite_and_drawn_with_the_largest():
 def test_bad_input_is_refused_in_words(call, says):
     with pytest.raises(InputError, match=says):
         call()
+
+
+# Without bins.
+
+
+def two_classes(confidence, right):
+    probs = np.stack([confidence, 1 - confidence], axis=1)
+    return probs, np.where(right, 0, 1)
+
+
+def test_it_is_the_kernel_regression_it_says():
+    rng = np.random.default_rng(0)
+    c = rng.uniform(0.5, 1, 300)
+    probs, labels = two_classes(c, rng.random(300) < c - 0.2)
+    weight = rng.random(300) + 0.5
+    curve = smooth_reliability_curve(probs, labels, sample_weight=weight)
+    assert curve.error == pytest.approx(mc.metrics.smooth_ece(probs, labels, sample_weight=weight))
+    t, s = curve.confidence[50], curve.bandwidth
+    kernel = sum(np.exp(-((d / s) ** 2) / 2) for d in (t - c, t + c, 2 - t - c))
+    mean = np.average(labels == 0, weights=weight * kernel)
+    assert curve.accuracy[50] == pytest.approx(mean)
+    spread = np.sqrt(np.sum((weight * kernel * ((labels == 0) - mean)) ** 2)) / np.sum(weight * kernel)
+    assert curve.high[50] - curve.accuracy[50] == pytest.approx(1.959964 * spread, rel=1e-5)
+
+
+def test_the_band_holds_the_smoothed_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    inside = []
+    for _ in range(60):
+        c = rng.uniform(0.5, 1, 500)
+        probs, labels = two_classes(c, rng.random(500) < c**2)
+        curve = smooth_reliability_curve(probs, labels)
+        k = np.argmin(abs(curve.confidence - 0.75))
+        kernel = np.exp(-(((curve.confidence[k] - c) / curve.bandwidth) ** 2) / 2)
+        inside.append(curve.low[k] <= np.average(c**2, weights=kernel) <= curve.high[k])
+    assert 0.87 <= np.mean(inside) <= 1.0
+
+
+def test_one_confidence_and_one_row_are_no_trouble():
+    for n in (1, 50):
+        curve = smooth_reliability_curve([[1.0, 0.0]] * n, [0] * n)
+        assert np.isfinite(curve.accuracy).all()
+        assert curve.accuracy == pytest.approx(np.ones(len(curve.accuracy)))
+    sure = smooth_reliability_curve([[0.3, 0.7]] * 40, [0] * 20 + [1] * 20, label=0)
+    assert sure.accuracy == pytest.approx(np.full(len(sure.accuracy), 0.5))

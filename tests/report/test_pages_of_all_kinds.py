@@ -185,8 +185,6 @@ def test_two_classes_with_groups_are_judged_by_p_of_class_one():
     curve = report.before.curve
     assert abs(curve.mean_confidence - curve.mean_accuracy) < curve.ece / 3
     assert f"off by {100 * curve.ece:.1f} points on average" in report.verdict.headline
-    low, *_, high = report.confidence
-    assert low[0] < 0.1 < 0.9 < high[0]
 
 
 def test_no_group_that_is_off_stands_below_the_word_trustworthy():

@@ -71,12 +71,14 @@ class CalibrationCurve:
 
     Attributes
     ----------
-    sums : monocal.metrics.BinSums
+    edges : ndarray of shape (K + 1,)
         Bin k holds the rows with ``edges[k] < statistic <= edges[k + 1]``.
-    level : float
-        Joint coverage of the band.
+    weight, confidence, accuracy : ndarray of shape (K,)
+        Rows of each bin (or the sum of their weights), mean confidence, and share of correct rows.
     low, high : ndarray of shape (K,)
         Accuracies between which a perfectly calibrated predictor stays.
+    level : float
+        Joint coverage of this band.
 
     Examples
     --------
@@ -88,10 +90,13 @@ class CalibrationCurve:
     (array([0., 4.]), array([ nan, 0.75]), 0.0)
     """
 
-    sums: BinSums
-    level: float
+    edges: Floats
+    weight: Floats
+    confidence: Floats
+    accuracy: Floats
     low: Floats
     high: Floats
+    level: float
 
     @classmethod
     def of(cls, sums: BinSums, level: float = 0.95) -> CalibrationCurve:
@@ -109,27 +114,7 @@ class CalibrationCurve:
         each = level ** (1 / max(1, int(filled.sum())))
         low[filled] = binom.ppf((1 - each) / 2, count, share) / count
         high[filled] = binom.ppf((1 + each) / 2, count, share) / count
-        return cls(sums, level, low, high)
-
-    @property
-    def edges(self) -> Floats:
-        """(K + 1,) edges of the bins."""
-        return self.sums.edges
-
-    @property
-    def weight(self) -> Floats:
-        """Rows of each bin, or the sum of their weights."""
-        return self.sums.weight
-
-    @property
-    def confidence(self) -> Floats:
-        """Mean confidence of each bin."""
-        return self.sums.mean_confidence
-
-    @property
-    def accuracy(self) -> Floats:
-        """Share of correct rows of each bin."""
-        return self.sums.accuracy
+        return cls(sums.edges, sums.weight, sums.mean_confidence, sums.accuracy, low, high, level)
 
     @property
     def gap(self) -> Floats:
@@ -144,17 +129,20 @@ class CalibrationCurve:
     @property
     def ece(self) -> float:
         """Mean of ``|gap|`` over the rows."""
-        return float(self.sums.ece())
+        return self._mean(np.abs(self.gap))
 
     @property
     def mean_confidence(self) -> float:
         """Over all rows."""
-        return float(self.sums.confidence.sum() / self.weight.sum())
+        return self._mean(self.confidence)
 
     @property
     def mean_accuracy(self) -> float:
         """Over all rows."""
-        return float(self.sums.correct.sum() / self.weight.sum())
+        return self._mean(self.accuracy)
+
+    def _mean(self, values: Floats, bins: Any = slice(None)) -> float:
+        return float(np.nansum((self.weight * values)[bins]) / self.weight[bins].sum())
 
     def stretches(self) -> tuple[Stretch, ...]:
         """Where the predictor is wrong: runs of bins outside the band whose gaps have one sign and are alike.
@@ -177,10 +165,9 @@ class CalibrationCurve:
 
     def _stretch(self, first: int, final: int) -> Stretch:
         bins = slice(first, final + 1)
-        weight = float(self.weight[bins].sum())
-        gap = float((self.sums.confidence[bins] - self.sums.correct[bins]).sum() / weight)
+        begin, end, weight = self.edges[first], self.edges[final + 1], float(self.weight[bins].sum())
         share = weight / float(self.weight.sum())
-        return Stretch(float(self.edges[first]), float(self.edges[final + 1]), gap, weight, share)
+        return Stretch(float(begin), float(end), self._mean(self.gap, bins), weight, share)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, None where a bin is empty: ready for JSON."""

@@ -124,8 +124,6 @@ class Report(_Page):
     class_names : tuple of str
     groups : tuple of dict of str to GroupEvaluation
         Predicted classes (not of two classes), then the caller's groups, each before and after.
-    confidence : tuple of (before, after)
-        Median confidences of the top class (of two classes P(class 1)), from low to high.
 
     Examples
     --------
@@ -147,7 +145,6 @@ class Report(_Page):
     context: bool
     class_names: tuple[str, ...]
     groups: tuple[dict[str, GroupEvaluation], ...]
-    confidence: tuple[tuple[float, float], ...]
 
     @property
     def verdict(self) -> Verdict:
@@ -329,7 +326,6 @@ def collect(
         context=bool(of_fit),
         class_names=names,
         groups=_groups(both, trial.labels, groups, names, level, seed),
-        confidence=_confidence(both),
     )
 
 
@@ -474,15 +470,6 @@ def _groups(
     asked = ([PREDICTED] if len(names) > 2 else []) + ([] if groups is None else [groups])
     same: dict[str, Any] = {"before": both[0], "class_names": names, "level": level, "seed": seed}
     return tuple(GroupDisplay.from_predictions(labels, both[1], one, **same).evaluations for one in asked)
-
-
-def _confidence(both: Both) -> tuple[tuple[float, float], ...]:
-    """Medians of the top confidence (of two classes P(class 1)) before and after, in tenths of the rows by that before."""
-    two = both[0].shape[1] == 2
-    top = np.ones((len(both[0]), 1), dtype=int) if two else both[0].argmax(axis=1)[:, None]
-    old, new = (np.take_along_axis(p, top, axis=1)[:, 0].astype(np.float64) for p in both)
-    parts = [part for part in np.array_split(np.argsort(old, kind="stable"), 10) if len(part)]
-    return tuple((float(np.median(old[part])), float(np.median(new[part]))) for part in parts)
 
 
 def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:

@@ -80,18 +80,16 @@ class MethodResult:
 
     Attributes
     ----------
-    name : str
+    name, note : str
     keeps_order : bool
         Of two classes: whether it keeps the ranking of the rows.
-    evaluation : Evaluation or None
+    evaluation, audit : Evaluation, OrderAudit
         None where the method was not judged.
-    audit : OrderAudit or None
     seconds : float
         To fit.
-    note : str
     complexity : int
         Its place among all methods, the simplest first.
-    row_nll, row_top : ndarray of shape (n,), or None
+    row_nll, row_top : ndarray of shape (n,)
         By row: the loss, and the class on top.
 
     Examples
@@ -132,13 +130,9 @@ class MethodComparison:
     labels : ndarray of shape (n,)
         Of the rows judged on.
     asked : str or None
-        The method that was asked for by name, judged before the others.
-    default : str or None
-        The method that is recommended unless it does harm.
-    recommendation : Recommendation or None
-        Why it is.
-    judged_default : Judged or None
-        What it did to the rows.
+        The method that was asked for.
+    default, recommendation, judged_default
+        The method that is recommended unless it does harm, why, and what it did to the rows.
     harm : tuple of str
         What it makes worse beyond chance.
     differ : bool
@@ -284,19 +278,14 @@ def compare_methods(
         One that has been judged already: it is not fitted again, and takes part whether or not ``methods`` has it.
     groups : array-like of shape (n,), frame or mapping of columns, optional
         Of the rows judged on. They are the ``context`` of the recommended method where they differ, in a cross-validation.
-    class_names : sequence of str, optional
-    n_boot, level, seed
-        Of the intervals, as in `monocal.evaluate`.
+    class_names, n_boot, level, seed
+        As in `monocal.evaluate`.
     time_limit : float
         Seconds in all. A method that takes more than a third of those left is stopped, and the result says so: it runs in a
-        process of its own, which is ended. Starting that process is not counted, but none is started for the last second; small
-        sets need none. The method recommended does not depend on it.
+        process of its own, which is ended. Starting it is not counted; small sets need none. The recommendation does not depend
+        on it.
     on_method : callable, optional
         Called with the name of each method before it is fitted.
-
-    Returns
-    -------
-    MethodComparison
 
     Examples
     --------
