@@ -246,28 +246,6 @@ def test_of_two_classes_p_of_class_one_is_judged():
     assert max(map(len, str(result).partition("\n\n")[2].splitlines())) <= 80
 
 
-def test_errors_that_cancel_are_found():
-    confidence = np.tile([0.55, 0.95], 300)
-    right = np.tile([True, True, True, False, True, True, True, False], 75)
-    result = by_group(np.zeros(600), *two_class(confidence, right))
-    assert result.off.all()
-    assert "right on average but not at each probability (ECE " in result.verdict
-
-
-@pytest.mark.parametrize("off", [0.0, 0.25, -0.25])
-@pytest.mark.parametrize(
-    ("m", "over", "under"), [(2, "too high", "too low"), (3, "over-confident", "under-confident")]
-)
-def test_the_verdict_names_the_side(off, m, over, under):
-    rng = np.random.default_rng(3)
-    top, group = rng.uniform(0.55, 0.95, 1500), np.arange(1500) % 3
-    right = rng.random(1500) < np.clip(top - off * (group == 0), 0, 1)
-    probs = np.column_stack([(1 - top) / (m - 1)] * (m - 1) + [top])
-    result = by_group(group, probs, np.where(right, m - 1, 0))
-    assert result.off.any() == bool(off)
-    assert (over in result.verdict, under in result.verdict) == (off > 0, off < 0)
-
-
 def test_results_are_plain_and_do_not_depend_on_the_order_of_rows():
     actual = by_group(WORDS)
     result = json.loads(json.dumps(actual.to_dict()))

@@ -5,19 +5,15 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
 import monocal as mc
-import pages
-import statistics_check
 from statistics_check import COLUMNS, COLUMNS_OF_TWO, World, cover, draw, reject
 
-TRIALS = 80
-# Of 80 trials that cover with 95 %, fewer than 69 succeed once in a thousand times.
-LEAST = 69 / 80
+TRIALS = 60
+# Of 60 trials that cover with 95 %, fewer than 51 succeed once in a thousand times.
+LEAST = 51 / 60
 HEAVY = World("too sure", rare=0.1, weights="twenty", varied=True)
 
 
@@ -86,32 +82,6 @@ def test_paired_tests_keep_their_level():
 def test_a_predictor_that_is_always_sure():
     generator = np.random.default_rng(0)
     p = np.tile([1.0, 0.0], (200, 1))
-    covered = 0
-    for _ in range(20):
-        y = (generator.random(200) < 0.2).astype(int)
-        estimate = mc.evaluate(p, y, metrics="ece", n_boot=100)["ece"]
-        covered += estimate.low <= 0.2 <= estimate.high
-    assert covered >= 16
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_a_line_measured_again_replaces_its_own_alone(there, tmp_path, monkeypatch):
-    lines = (pages.ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8").splitlines()
-    start = "| `LabelShift.adapt` finds a shift | 2,000 | equal | "
-    rest = [line for line in lines if not line.startswith(start)]
-    assert len(rest) == len(lines) - 1
-    page = tmp_path / "docs" / "guarantees.md"
-    page.parent.mkdir()
-    page.write_text("\n".join(lines if there else rest), encoding="utf-8")
-    monkeypatch.setattr(pages, "ROOT", tmp_path)
-    options = ["--only", "alarms", "--docs", "--trials", "1", "--lines"]
-    monkeypatch.setattr(sys, "argv", ["statistics_check.py", *options, "finds a shift | 2,000 | equal"])
-    if not there:
-        with pytest.raises(SystemExit, match="no line that begins with '`LabelShift"):
-            statistics_check.main()
-        return
-    statistics_check.main()
-    after = page.read_text(encoding="utf-8").splitlines()
-    assert [line for line in after if not line.startswith(start)] == rest
-    (measured,) = (line for line in after if line.startswith(start))
-    assert measured.endswith(" | 5 |")
+    labels = (generator.random((20, 200)) < 0.2).astype(int)
+    estimates = [mc.evaluate(p, y, metrics="ece", n_boot=100)["ece"] for y in labels]
+    assert sum(e.low <= 0.2 <= e.high for e in estimates) >= 16
