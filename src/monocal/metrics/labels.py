@@ -27,7 +27,7 @@ from ..errors import InputError
 from ..inputs.formats import class_names
 from ..inputs.validation import check_many_labels, read_numbers
 from .chance import ece_by_chance
-from .units import percent, probability
+from .units import percent
 
 _BINS = 15
 _LEAST = 1e-15  # a probability of zero for what happens costs this much and no more
@@ -236,7 +236,7 @@ class LabelShiftTest:
 
     def sentence(self, class_names: Sequence[str] | None = None) -> str:
         """The result and the remedy, with the names of the classes."""
-        p = probability(self.p_value)
+        p = "p < 0.001" if self.p_value < 1e-3 else f"p = {self.p_value:.2g}"
         if not self.shifted:
             return f"No label shift that could be measured between calibration and test rows ({p})."
         name = f"class {self.most}" if class_names is None else class_names[self.most]

@@ -174,8 +174,7 @@ _ENTRIES = (
         "rows with the label among the k (5) most probable",
         "mean 1[rank of p_y <= k]",
         lambda s: s.mean("top_k_accuracy"),
-        "Equal probabilities rank by class number, lowest first; scikit-learn ranks them the other way round. Part of "
-        "`evaluate` where there are more than k classes.",
+        "Equal probabilities rank by class number, lowest first. Part of `evaluate` where there are more than k classes.",
         higher_is_better=True,
         term=lambda rows, options: (rows.label_rank < options.top_k).astype(np.float64),
         keywords={"k": "top_k"},
@@ -185,8 +184,7 @@ _ENTRIES = (
         "mean of -log p(label), the log-loss",
         "mean -log p_y",
         lambda s: s.mean("nll"),
-        "Infinite where a label was given probability zero: nothing is clipped to hide it. Equals scikit-learn's log_loss "
-        "wherever that does not clip.",
+        "Infinite where a label has probability zero. Equals scikit-learn's log_loss wherever that does not clip.",
         unit="nats",
         upper=_INF,
         term=_log_loss,
@@ -225,10 +223,8 @@ _ENTRIES = (
         "gap between confidence and accuracy, 15 bins",
         "sum_k |B_k|/n |acc_k - conf_k|,  bins ((k-1)/K, k/K] of the top confidence",
         lambda s: float(s.binned("top").ece()),
-        "Confidence 1 lies in the last bin and 0 in the first. netcal agrees; torchmetrics closes its bins on the left and "
-        "gives confidence 1 a bin of its own. A calibrated model does not score 0: see `ece_floor`. Of two classes "
-        "`positive_ece` uses P(class 1). Naeini, Cooper & Hauskrecht, AAAI 2015; Guo et al., On calibration of modern neural "
-        "networks, ICML 2017.",
+        "A calibrated model does not score 0: see `ece_floor`. Of two classes `positive_ece` uses P(class 1). Naeini, Cooper & "
+        "Hauskrecht, AAAI 2015; Guo et al., On calibration of modern neural networks, ICML 2017.",
         error=GapNorm(),
         keywords=_BINS,
     ),
@@ -246,9 +242,8 @@ _ENTRIES = (
         "sqrt(max(0, sum_k |B_k|/n [gap_k^2 - acc_k (1 - acc_k) / (|B_k| - 1)]))",
         _debiased_ece,
         "Its square is unbiased before the cut at zero. Norm 1 is ECE less the bias that a normal accuracy of each bin would "
-        "cause, 2 gap_k - E|N(gap_k, acc_k (1 - acc_k) / |B_k|)|. Bins of equal mass are those of the reference; equal "
-        "confidences share one. Weights enter the variances by their squares. Kumar, Liang & Ma, Verified uncertainty "
-        "calibration, NeurIPS 2019.",
+        "cause, 2 gap_k - E|N(gap_k, acc_k (1 - acc_k) / |B_k|)|. Bins of equal mass are those of the reference: Kumar, Liang & "
+        "Ma, Verified uncertainty calibration, NeurIPS 2019.",
         error=GapNorm(norm=2),
         keywords={**_BINS, "norm": "norm", "binning": "binning"},
     ),
@@ -257,9 +252,8 @@ _ENTRIES = (
         "the ece of each predicted class, mean over rows",
         "sum_jk |B_jk|/n |acc_jk - conf_jk|,  5 bins for each predicted class j",
         lambda s: mean_ece(s.binned("by_predicted")),
-        "Never less than `ece` in the same bins. With many classes most of it is noise: read it next to "
-        "ece_floor(probs, labels, metric='top_label_ece'). The authors cut each class into 15 bins of equal mass, which do "
-        "not add over parts of a file. Gupta & Ramdas, Top-label calibration, ICLR 2022.",
+        "With many classes most of it is noise: read it next to ece_floor(probs, labels, metric='top_label_ece'). "
+        "Gupta & Ramdas, Top-label calibration, ICLR 2022.",
         keywords={"n_bins": "group_bins"},
     ),
     Metric(
@@ -267,8 +261,7 @@ _ENTRIES = (
         "the ece of one class, mean over the classes",
         "mean_j sum_k |B_jk|/n |freq_jk - conf_jk|,  bins of p_j",
         lambda s: float(s.binned("classwise").ece().mean()),
-        "It shrinks like 1/m: compare within one set of classes only. Kull et al., Beyond temperature scaling, NeurIPS 2019; "
-        'Nixon et al., Measuring calibration in deep learning, 2019 ("SCE").',
+        "It shrinks like 1/m: compare within one set of classes only. Kull et al., Beyond temperature scaling, NeurIPS 2019.",
         classwise=True,
         keywords=_BINS,
     ),
@@ -277,8 +270,7 @@ _ENTRIES = (
         "as ece, bins of equally many rows",
         "sum_k |B_k|/n |acc_k - conf_k|,  bins of equal mass",
         lambda s: float(equal_mass_gaps(s.rows, n_bins=s.options.n_bins)[0].sum() / s.weight),
-        "A row on a boundary is shared between its two bins in proportion; packages that move it whole agree to about "
-        "n_bins / n. Nixon et al., Measuring calibration in deep learning, CVPR workshops 2019.",
+        "A row on a boundary is shared between its two bins. Nixon et al., Measuring calibration in deep learning, 2019.",
         merges=False,
         error=GapNorm(bins="mass"),
         keywords=_BINS,
@@ -289,7 +281,7 @@ _ENTRIES = (
         "sum_k |acc_k - conf_k|,  bins of 1,000 rows in the order of confidence",
         lambda s: float(np.divide(*equal_mass_gaps(s.rows, bin_size=s.options.bin_size)).sum()),
         "The last bin also takes the rows that are left over. Compare it only on the same test set. Published tables show it "
-        "times ten. Instance-Wise Monotonic Calibration by Constrained Transformation, Table 3.",
+        "times ten.",
         merges=False,
         upper=_INF,
         keywords={"bin_size": "bin_size"},
@@ -300,8 +292,8 @@ _ENTRIES = (
         "integral |t - acc(t)| f(t) dt,  densities by a triweight kernel",
         lambda s: kde_ece_of_sums(s.sum("kde"), s.options.bandwidth),
         'The bandwidth is a standard deviation; "authors" is (2n)^(-1/5) times that of the confidences of the correct rows, '
-        'which the published figures were computed with; "text" is 1.06 n^(-1/5) times that of all, which the paper describes. '
-        "The value depends on it more than ECE does on its bins. Zhang, Kailkhura & Han, Mix-n-Match, ICML 2020.",
+        'as in the published figures; "text" is 1.06 n^(-1/5) times that of all, as in the text of the paper. Zhang, Kailkhura '
+        "& Han, Mix-n-Match, ICML 2020.",
         keywords={"bandwidth": "bandwidth"},
     ),
     Metric(
@@ -309,17 +301,14 @@ _ENTRIES = (
         "as ece, smoothed instead of binned",
         "the s with  integral |mean_i (a_i - c_i) K_s(t, c_i)| dt = s,  Gaussian reflected at 0 and 1",
         lambda s: smooth_ece_of_grid(s.sum("residuals"), s.weight),
-        "No bins to choose, continuous in the probabilities. Agrees to 1e-6 with the kernel matrix; the authors' package "
-        "bisects the bandwidth ten times and differs by up to 1e-3, more where many confidences lie within 1e-3 of 0 or 1. "
-        "Błasiok & Nakkiran, Smooth ECE, ICLR 2024.",
+        "No bins to choose, continuous in the probabilities. Błasiok & Nakkiran, Smooth ECE, ICLR 2024.",
     ),
     Metric(
         "positive_ece",
         "as ece, of P(class 1) over its whole range",
         "sum_k |B_k|/n |freq_k - mean p_k|,  bins of P(class 1)",
         lambda s: float(s.binned("classwise").ece()[1]),
-        "`ece` uses the larger of two probabilities, between 0.5 and 1. Where a decision is made by P(class 1) it matters "
-        'whether "3 %" is three in a hundred, and this metric shows it.',
+        "`ece` uses the larger of two probabilities, between 0.5 and 1.",
         classwise=True,
         binary=True,
         error=GapNorm("positive"),
@@ -339,8 +328,7 @@ _ENTRIES = (
         "how often a row of class 1 has the larger P(class 1)",
         "P(p_i > p_j) + P(p_i = p_j) / 2,  y_i = 1, y_j = 0",
         lambda s: positive.auc(s.rows.positive),
-        "The area under the ROC curve, scikit-learn's roc_auc_score. A calibrator that keeps the order of the rows does not "
-        "change it. nan where only one class occurs.",
+        "The area under the ROC curve, scikit-learn's roc_auc_score. nan where only one class occurs.",
         higher_is_better=True,
         influence=lambda rows: positive.auc_influence(rows.positive),
         logit=True,
@@ -351,7 +339,7 @@ _ENTRIES = (
         "b of  logit P(y = 1) = a + b logit p_1",
         lambda s: positive.calibration_slope(s.rows.positive)[0],
         "Infinite where the probabilities separate the classes, nan where they are all equal. Probabilities of 0 and 1 count "
-        "as 1e-7 from them. Cox, Two further applications of a model for binary regression, Biometrika 45 (1958).",
+        "as 1e-7 from them. Cox, Biometrika 45 (1958).",
         unit="number",
         ideal=1.0,
         lower=-_INF,
@@ -363,8 +351,7 @@ _ENTRIES = (
         "0 is right, above 0 P(class 1) is too small",
         "a of  logit P(y = 1) = a + logit p_1",
         lambda s: positive.calibration_intercept(s.rows.positive)[0],
-        "With the slope held at 1, as clinical reports have it: calibration-in-the-large in log-odds. Van Calster et al., "
-        "Calibration: the Achilles heel of predictive analytics, BMC Medicine 17 (2019).",
+        "With the slope held at 1: calibration-in-the-large in log-odds. Van Calster et al., BMC Medicine 17 (2019).",
         unit="number",
         ideal=0.0,
         lower=-_INF,
@@ -386,8 +373,7 @@ _ENTRIES = (
         "mean gap between P(class 1) and the smoothed frequency",
         "mean |p_1 - f(p_1)|,  f a logistic regression on a spline of logit p_1",
         lambda s: float(s.rows.weight @ s.smooth_gaps / s.rows.weight.sum()),
-        "A restricted cubic spline with knots at Harrell's five quantiles. The integrated calibration index of Austin & "
-        "Steyerberg, Statistics in Medicine 38 (2019).",
+        "The integrated calibration index of Austin & Steyerberg, Statistics in Medicine 38 (2019).",
     ),
     _of_two(
         "e50",
@@ -408,8 +394,7 @@ _ENTRIES = (
         "miscalibration: what isotonic regression takes off positive_brier",
         "S(p_1) - S(p'),  S the mean squared error, p' the isotonic regression of y on p_1",
         lambda s: s.corp[0],
-        "The CORP decomposition, positive_brier = mcb - dsc + unc. Dimitriadis, Gneiting & Jordan, Stable reliability "
-        "diagrams for probabilistic classifiers, PNAS 118 (2021).",
+        "The CORP decomposition, positive_brier = mcb - dsc + unc. Dimitriadis, Gneiting & Jordan, PNAS 118 (2021).",
         unit="number",
     ),
     _of_two(
@@ -434,8 +419,7 @@ _ENTRIES = (
         "mean risk when only the surest rows are answered",
         "mean over rows of the share of errors among rows of at least their confidence",
         lambda s: RiskCoverage.of(s.rows).aurc,
-        "Whether the rows with the larger confidence are those that are right: a rising map of the confidence alone does not "
-        "change it. Rows of equal confidence are answered together. Geifman, Uziel & El-Yaniv, ICLR 2019.",
+        "Whether the rows with the larger confidence are those that are right. Geifman, Uziel & El-Yaniv, ICLR 2019.",
         merges=False,
     ),
     Metric(

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
-
 
 def percent(value: float) -> str:
     """5.50 %"""
@@ -34,11 +32,6 @@ def counted(value: int, thing: str) -> str:
     return f"{count(value)} {thing}{'' if value == 1 else 's'}"
 
 
-def in_words(value: int) -> str:
-    """Four; 13."""
-    return _WORDS[value] if 0 <= value < len(_WORDS) else count(value)
-
-
 def small(value: float) -> str:
     """3.2e-07 as 3.2 × 10⁻⁷."""
     if value == 0 or not math.isfinite(value):
@@ -52,18 +45,13 @@ def points(gap: float) -> str:
     """8.1 points; 12 points."""
     size = abs(100 * gap)
     text = f"{size:.0f}" if size >= 9.95 else f"{size:.1f}"
-    return f"{text} point{'' if text == '1.0' else 's'}".replace("1.0 point", "1 point")
+    return "1 point" if text == "1.0" else f"{text} points"
 
 
 def about(value: float) -> str:
     """A number of two digits that matter: 4,200; 87."""
     digits = max(0, math.floor(math.log10(value)) - 1)
     return count(round(value, -digits)) if value >= 10 else count(math.ceil(value))
-
-
-def probability(p: float) -> str:
-    """p = 0.03; p < 0.001."""
-    return "p < 0.001" if p < 1e-3 else f"p = {p:.2g}"
 
 
 def with_interval(value: float, low: float, high: float, level: float, unit: str = "") -> str:
