@@ -23,6 +23,7 @@ from monocal.registry import find_method
 def test_fit_saves_what_the_library_would_fit(run: Run) -> None:
     result = run("fit cal.npz -o cal.json --method mcct")
     assert "MCCT fitted on 500 samples of 5 classes" in result.stdout
+    assert "On held-out folds:" in result.stdout
     expected = mc.MCCT().fit(CAL.values, CAL.labels).predict_proba(TEST.values)
     np.testing.assert_array_equal(mc.load("cal.json").predict_proba(TEST.values), expected)
     saved = persistence.describe("cal.json")
@@ -217,16 +218,10 @@ def test_what_the_order_costs_and_whether_frequencies_differ(run: Run) -> None:
     assert not result["label_shift"]["shifted"]
     assert result["recommended"] == result["recommended_if_order_may_change"] == "structured MCCT"
     assert result["reason"].startswith("Use structured MCCT: the order of the classes is the obstacle")
-    shift = "The class frequencies of calibration and test rows differ"
     text = " ".join(run(f"compare biased.npz --test other.npz {methods}").stdout.split())
     assert "Keeping the order gains" in text  # of the rows of two classes alone
-    assert shift in text
-    run("fit biased.npz -o ts.json -m temperature-scaling")
-    few = "-c ts.json --metrics nll --n-boot 0"
-    assert not result_of(run, f"evaluate same.npz {few}")["label_shift"]["shifted"]
-    message = " ".join(run(f"evaluate other.npz {few}").stdout.split())
-    assert shift in message
-    assert "LabelShift(calibrator, prior=...)" in message
+    assert "The class frequencies of calibration and test rows differ" in text
+    assert "LabelShift(calibrator, prior=...)" in text
 
 
 # audit

@@ -125,8 +125,8 @@ def fit(
     """Learn a calibrator and save it as JSON.
 
     The file keeps the parameters, the fitted state, the names of the classes where the data have some, a fingerprint of the
-    calibration data and the metrics on them. Ends with code 3 when the fit did not converge; the calibrator is saved all the
-    same.
+    calibration data and metrics of held-out folds. Ends with code 3 when the fit did not converge; the calibrator is saved all
+    the same.
 
     Example: monocal fit cal.npz -o cal.json
     """
@@ -154,39 +154,46 @@ def fit(
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 calibrator.fit(data.values, data.labels, sample_weight=data.weights, **keywords)
-            update("Measuring")
-            evaluations = {} if data.many_labels else _measured(calibrator, data, **keywords)
-            held_out = _held_out(calibrator, data, keywords)
-        metrics = {"on": "the calibration data", **{key: e.to_dict() for key, e in evaluations.items()}}
+            update("Fitting folds")
+            held_out = _held_out(calibrator, data, columns)
+        metrics = {"on": "held-out folds", **{name: result.to_dict() for name, result in held_out.items()}}
         _describe_input(calibrator, data, reading)
         rows = (data.values, data.labels, *(() if data.weights is None else (data.weights,)))
         temporary.write_text(to_json(calibrator, data=rows, metrics=metrics), encoding="utf-8")
-
     for warning in caught:
         warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
     converged = not any(issubclass(w.category, ConvergenceWarning) for w in caught)
+    solution = getattr(calibrator, "solution_", None)
     if as_json:
-        of_fit = {"converged": converged, "held_out": held_out, "metrics": metrics}
-        output.print_json({"calibrator": out, **_as_dict(calibrator, data), **of_fit})
+        names = ("converged", "status", "kkt", "duality_gap", "objective", "n_iter")
+        output.print_json(
+            {
+                "calibrator": out,
+                "class": type(calibrator).__name__,
+                "parameters": calibrator.get_params(),
+                "read": data.taken,
+                "n_samples": data.n_samples,
+                "n_classes": data.n_classes,
+                "input": data.kind,
+                "classes": data.class_names,
+                "preserves_order": calibrator.preserves_order,
+                "certificate": solution and {name: getattr(solution, name) for name in names},
+                "converged": converged,
+                "metrics": metrics,
+            }
+        )
     else:
-        _print_fit(calibrator, data, evaluations, held_out)
+        output.say(data.taken)
+        classes = "labels" if data.many_labels else "classes"
+        output.say(
+            f"{type(calibrator).__name__} fitted on {data.n_samples:,} samples of {data.n_classes:,} {classes}."
+        )
+        _print_held_out(**held_out)
+        if solution is not None:
+            output.say(f"{solution.status} (violation {solution.kkt:.1e}, {solution.n_iter} iterations).")
         _say_next(calibrator, data, path, out)
     if not converged:
         raise typer.Exit(output.CHECK_FAILED)
-
-
-def _as_dict(calibrator: Calibrator, data: LogitsSet) -> dict[str, Any]:
-    return {
-        "class": type(calibrator).__name__,
-        "parameters": calibrator.get_params(),
-        "read": data.taken,
-        "n_samples": data.n_samples,
-        "n_classes": data.n_classes,
-        "input": data.kind,
-        "classes": data.class_names,
-        "preserves_order": calibrator.preserves_order,
-        "certificate": _certificate(calibrator),
-    }
 
 
 def _describe_input(calibrator: Calibrator, data: LogitsSet, reading: Reading) -> None:
@@ -224,78 +231,50 @@ def before_and_after(
     }
 
 
-def _measured(calibrator: Calibrator, data: LogitsSet, **keywords: Any) -> dict[str, Evaluation]:
-    from ..metrics import evaluate
+def _held_out(calibrator: Calibrator, data: LogitsSet, context: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Metrics before and after of rows that were held out in folds, and the change of NLL.
 
-    names = _METRICS_OF_TWO if data.n_classes == 2 else _METRICS
-    return {
-        side: evaluate(probs, data.labels, metrics=names, sample_weight=data.weights)
-        for side, probs in before_and_after(calibrator, data.values, **keywords).items()
-    }
-
-
-def _held_out(calibrator: Calibrator, data: LogitsSet, keywords: dict[str, Any]) -> dict[str, float] | None:
-    """NLL of rows that were held out, before and after; None where folds cannot be fitted or would take minutes."""
+    Nothing where folds cannot be fitted or would take minutes.
+    """
+    from .. import metrics
     from ..io import LogitsSet
-    from ..metrics.differences import paired_difference
     from ..registry import all_calibrators
-    from ..report.trial import Trial, row_nll
+    from ..report.trial import Trial
 
     if data.many_labels or any(type(calibrator) is info.cls and info.extras for info in all_calibrators()):
-        return None
+        return {}
     part = slice(None, None, -(-data.n_samples // max(1, min(_MOST_ROWS, _MOST_NUMBERS // data.n_classes))))
-    assert data.labels is not None
     weights = None if data.weights is None else data.weights[part]
-    context = {name: column[part] for name, column in keywords.get("context", {}).items()} or None
+    if context is not None:
+        context = {name: column[part] for name, column in context.items()}
     try:
-        trial = Trial.of(LogitsSet(data.values[part], data.labels[part], data.kind), None)
+        trial = Trial.of(LogitsSet(data.values[part], data.labels[part], data.kind), None)  # type: ignore[index]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said of the fit itself
             after = trial.judge(calibrator, context=context, sample_weight=weights).probabilities
     except ValueError:  # too few rows, or a class, in a fold
-        return None
-    share = 1.0 if weights is None else weights / weights.mean()
-    old, new = (share * row_nll(p, trial.labels) for p in (trial.before, after))
-    change = paired_difference(new, old, 0.95)
-    figures = {"before": old.mean(), "after": new.mean(), "change": change.mean}
+        return {}
+    names = _METRICS_OF_TWO if data.n_classes == 2 else _METRICS
+    sides = {"before": trial.before, "after": after}
     return {
-        **{name: float(value) for name, value in figures.items()},
-        "low": change.low,
-        "high": change.high,
+        **{
+            side: metrics.evaluate(p, trial.labels, metrics=names, sample_weight=weights)
+            for side, p in sides.items()
+        },
+        "change": metrics.compare(after, trial.before, trial.labels, sample_weight=weights, n_boot=400),
     }
 
 
-def _print_fit(
-    calibrator: Calibrator,
-    data: LogitsSet,
-    evaluations: dict[str, Evaluation],
-    held_out: dict[str, float] | None,
-) -> None:
-    output.say(data.taken)
-    classes = "labels" if data.many_labels else "classes"
-    title = (
-        f"{type(calibrator).__name__} fitted on {data.n_samples:,} samples of {data.n_classes:,} {classes}."
-    )
-    if evaluations:
-        output.print_evaluations(evaluations, f"{title} On these same samples:")
-    else:
-        output.say(title)
-    if held_out is not None:
-        output.say(held_out_sentence(held_out))
-    certificate = _certificate(calibrator)
-    if certificate is not None:
-        kkt, steps = certificate["kkt"], certificate["n_iter"]
-        output.say(f"{certificate['status']} (violation {kkt:.1e}, {steps} iterations).")
-
-
-def held_out_sentence(result: Mapping[str, float]) -> str:
-    """How NLL changes on held-out folds."""
-    change = f"On held-out folds NLL {result['before']:.4f} -> {result['after']:.4f}"
-    if result["high"] < 0:
-        return f"{change}."
-    if result["low"] > 0:
-        return f"{change}: worse than no calibration. More rows or a simpler method (-m temperature-scaling) may help."
-    return f"{change}: no better than no calibration, as far as these rows can tell."
+def _print_held_out(before: Evaluation | None = None, after: Any = None, change: Any = None) -> None:
+    if before is None:
+        return
+    output.print_evaluations({"before": before, "after": after}, "On held-out folds:")
+    if change.verdict == "B is better":
+        output.say(
+            "NLL is worse than without calibration. More rows or a simpler method (-m temperature-scaling) may help."
+        )
+    elif change.verdict == "undecided":
+        output.say("NLL is no better than without calibration, as far as these rows can tell.")
 
 
 def _say_next(calibrator: Calibrator, data: LogitsSet, path: Path, out: Path) -> None:
@@ -316,14 +295,6 @@ def _say_next(calibrator: Calibrator, data: LogitsSet, path: Path, out: Path) ->
     output.note(
         f"{name} {ranking} the ranking of the rows (AUC){within}; P(class 1) may pass 1/2, where the predicted class changes."
     )
-
-
-def _certificate(calibrator: Any) -> dict[str, Any] | None:
-    solution = getattr(calibrator, "solution_", None)
-    if solution is None:
-        return None
-    names = ("converged", "status", "kkt", "duality_gap", "objective", "n_iter")
-    return {name: getattr(solution, name) for name in names}
 
 
 @takes

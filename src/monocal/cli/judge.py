@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..io import LogitsSet
-    from ..metrics import Evaluation, Floor, LabelShiftTest, OrderAudit
+    from ..metrics import Evaluation, Floor
 
 _N_BOOT = 200
 
@@ -83,7 +83,8 @@ def evaluate(
     if names is None and not as_json:
         names = available(data.n_classes, Options()) if everything else main_metrics(data.n_classes)
     by = find_groups(groups, data, path, reading.group)
-    shift = None if calibrator is None else _shift_since_fit(calibrator, data)
+    if calibrator is not None:
+        _note_if_fitted_on(calibrator, data)
     rows: dict[str, Any] = {"labels": data.labels, "sample_weight": data.weights}
     how = {"metrics": names, "n_boot": n_boot, "seed": seed, "groups": by, "class_names": data.class_names}
     with output.progress(f"Evaluating {data.n_samples:,} x {data.n_classes:,}"):
@@ -95,15 +96,13 @@ def evaluate(
         plain: dict[str, Any] = {side: evaluation.to_dict() for side, evaluation in results.items()}
         for side, split in parts.items():
             plain[side]["decomposition"] = split.to_dict()
-        plain |= {"ece_floor": floor.to_dict(), "label_shift": shift and shift.to_dict()}
-        return output.print_json(files | plain)
+        return output.print_json(files | plain | {"ece_floor": floor.to_dict()})
     title = f"{data.name}: {data.n_samples:,} samples, {data.n_classes:,} classes"
-    output.print_evaluations(results, f"{title}{_intervals(next(iter(results.values())))}", explain=explain)
+    intervals = any(e.low is not None for result in results.values() for e in result.estimates.values())
+    output.print_evaluations(results, f"{title}{', 95 % intervals' * intervals}", explain=explain)
     output.say(floor_sentence(floor, data.n_classes == 2))
     for side, split in parts.items():
         output.say(f"{'' if len(parts) == 1 else side + ': '}NLL {split.nll}; Brier score {split.brier}.")
-    if shift is not None and shift.shifted:
-        output.say(shift.sentence(data.class_names))
     if by is not None:
         _print_groups(results)
 
@@ -142,40 +141,15 @@ def _print_prose_and_table(result: object, title: str) -> None:
     typer.echo(f"\n{table}")
 
 
-def _intervals(result: Evaluation) -> str:
-    """What the intervals are, where there are any; only those of calibration errors are drawn."""
-    from ..metrics import METRICS
-
-    if all(estimate.low is None for estimate in result.estimates.values()):
-        return ""
-    drawn = any(METRICS[name].error is not None for name in result.estimates)
-    return f", {100 * result.level:g} % intervals" + f" from {result.n_boot} draws" * drawn
-
-
-def _shift_since_fit(calibrator: Path, data: LogitsSet) -> LabelShiftTest | None:
-    """Whether the labels have other frequencies than those the calibrator was fitted on; None where the file does not tell.
-
-    A note says if it was fitted on these very data.
-    """
-    import numpy as np
-
-    from ..metrics.labels import label_shift_of_counts
+def _note_if_fitted_on(calibrator: Path, data: LogitsSet) -> None:
     from ..persistence import describe, fingerprint
 
-    saved = describe(calibrator)
-    fitted_on = saved["data"] if isinstance(saved["data"], dict) else {}
-    same_shape = fitted_on.get("shape") == list(data.values.shape)  # or a fingerprint is not needed
-    if same_shape and fitted_on["sha256"] == fingerprint(data.values, data.labels, data.weights)["sha256"]:
+    saved = describe(calibrator)["data"]
+    same_shape = isinstance(saved, dict) and saved.get("shape") == list(data.values.shape)
+    if same_shape and saved.get("sha256") == fingerprint(data.values, data.labels, data.weights)["sha256"]:
         output.note(
             f"{calibrator} was fitted on these very data: the figures after are better than on others."
         )
-    counts = fitted_on.get("label_counts")
-    if saved.get("class") == "LabelShift" or not isinstance(counts, list) or len(counts) != data.n_classes:
-        return None
-    then = np.asarray(counts)
-    if then.dtype.kind != "i" or then.min() < 0 or not then.any():  # anybody may have written it
-        return None
-    return label_shift_of_counts(then, np.bincount(np.asarray(data.labels), minlength=data.n_classes))
 
 
 def _evaluate_labels(
@@ -275,7 +249,9 @@ def audit(
     if as_json:
         output.print_json(result.to_dict())
     else:
-        _print_audit(result)
+        output.say(str(result.all))
+        output.say(f"Uncertain (top below {result.uncertain_below:g}): {result.uncertain}")
+        output.say(f"The order of the classes was {'' if result.preserved else 'not '}kept.")
     if not result.preserved:
         raise typer.Exit(output.CHECK_FAILED)
 
@@ -292,22 +268,6 @@ def _comparable(data: LogitsSet, kind: str) -> np.ndarray:
         return data.values
     ranks = rankdata(data.values, method="dense", axis=1).astype(float)
     return ranks / ranks.sum(axis=1, keepdims=True)
-
-
-def _print_audit(result: OrderAudit) -> None:
-    sides = {"all rows": result.all, f"uncertain (top below {result.uncertain_below:g})": result.uncertain}
-    lines = {
-        "rows": "{0.rows:,}",
-        "with classes that changed places": "{0.rows_inverted:,} ({0.share_inverted:.2%})",
-        "with another top class": "{0.top1_changed:,} ({0.share_top1_changed:.2%})",
-        "pairs that changed places": "{0.inverted_pairs:,}",
-        "ties broken": "{0.ties_broken:,}",
-        "ties made": "{0.ties_made:,}",
-    }
-    output.print_table(
-        ["", *sides], [[name, *(text.format(c) for c in sides.values())] for name, text in lines.items()]
-    )
-    output.say(f"The order of the classes was {'' if result.preserved else 'not '}kept.")
 
 
 @takes

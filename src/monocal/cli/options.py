@@ -32,8 +32,11 @@ def _file(name: str, help: str) -> Any:
     return typer.Argument(metavar=name, help=help, show_default=False)
 
 
-def _flag(names: str, help: str, show_default: bool = False, **more: Any) -> Any:
-    return typer.Option(*names.split(), help=help, show_default=show_default, **more)
+def _flag(names: str, help: str, **how: Any) -> Any:
+    return typer.Option(*names.split(), help=help, **how)
+
+
+_more = functools.partial(_flag, hidden=True)  # left to --more
 
 
 def _above_zero(seconds: float) -> float:
@@ -55,20 +58,16 @@ OPTIONS: dict[str, Any] = {
     "after": _file("AFTER", "The same rows and classes after it."),
     "paths": _file("FILES", "Logits or probabilities in the order of time, with labels where known."),
     "out": _flag("-o --out", "File to write."),
-    "demo out": _flag("-o --out", "Folder to write to; made if it is not there.", show_default=True),
+    "demo out": _flag("-o --out", "Folder to write to; made if it is not there."),
     "force": _flag("--force", "Replace an existing file."),
     "demo force": _flag("--force", "Write into a folder that holds other files."),
     "as_json": _flag("--json", "Print the result as JSON and nothing else."),
     # What to fit, compare and apply.
-    "method": _flag(
-        "--method -m", "Calibrator, as `monocal compare` names them; left out, the one recommended."
-    ),
-    "top_k": _flag("--top-k", "Ranks with parameters of their own, from the top.", min=1),
-    "shrinkage": _flag("--shrinkage", "Pull towards temperature scaling: a number, or cv to choose it."),
-    "settings": _flag("--set", "Any other parameter of the method; may be repeated.", metavar="NAME=VALUE"),
-    "write_as": _flag(
-        "--as", "What to write; the softmax of logits is the probabilities.", show_default=True
-    ),
+    "method": _flag("--method -m", "A name that `monocal compare` shows; by default the recommended one."),
+    "top_k": _more("--top-k", "Ranks with parameters of their own, from the top.", min=1),
+    "shrinkage": _more("--shrinkage", "Pull towards temperature scaling: a number, or cv to choose it."),
+    "settings": _more("--set", "Any other parameter of the method; may be repeated.", metavar="NAME=VALUE"),
+    "write_as": _flag("--as", "What to write; the softmax of logits is the probabilities."),
     "calibrator": _flag("--calibrator -c", "Apply this calibrator, a file that `monocal fit` wrote."),
     "report calibrator": _flag("--calibrator -c", "Report on this saved calibrator instead of fitting one."),
     "audit calibrator": _flag("--calibrator -c", "Instead of AFTER: apply this calibrator to BEFORE."),
@@ -81,49 +80,38 @@ OPTIONS: dict[str, Any] = {
     ),
     "test": _flag("--test", "Rows to judge on; left out, the test part of CAL or cross-validation."),
     "only": _flag("--methods", "Names with commas between; left out, all that train no network."),
-    "compare": _flag("--compare/--no-compare", "Compare methods.", show_default=True),
+    "compare": _flag("--compare/--no-compare", "Compare methods."),
     "everything": _flag("--all", "Compare the networks as well, which take minutes."),
-    "time_limit": _flag(
-        "--time-limit",
-        "Seconds to compare in, above 0. inf: no limit.",
-        callback=_above_zero,
-        show_default=True,
-    ),
-    "wide": _flag("--wide", "Every column, also where the terminal is too narrow for all."),
-    "title": _flag("--title", "Title of the page."),
+    "time_limit": _flag("--time-limit", "Seconds, above 0. inf: no limit.", callback=_above_zero),
+    "wide": _more("--wide", "Every column, also where the terminal is too narrow for all."),
+    "title": _more("--title", "Title of the page."),
     # What to measure.
     "evaluate everything": _flag("--all", "Every metric, not the six that matter most."),
     "explain": _flag("--explain", "Say what each metric is."),
-    "metrics": _flag("--metrics", "Names with commas between, such as nll,ece."),
-    "decompose": _flag("--decompose", "What of NLL and Brier score a map could remove that keeps the order."),
+    "metrics": _more("--metrics", "Names with commas between, such as nll,ece."),
+    "decompose": _more("--decompose", "What of NLL and Brier score a map could remove that keeps the order."),
     "groups": _flag(
         "--groups",
         "By group as well: a column or array of the file, a file of one value per row (FILE:NAME if it holds several), or "
         "'predicted' for the predicted classes.",
         metavar="NAME_OR_FILE",
     ),
-    "n_boot": _flag(
-        "--n-boot", "Draws behind the intervals; 0: none.", min=0, max=100_000, show_default=True
-    ),
-    "seed": _flag("--seed", "Of everything random.", min=0, max=2**32 - 1, show_default=True),
+    "n_boot": _more("--n-boot", "Draws behind the intervals; 0: none.", min=0, max=100_000),
+    "seed": _more("--seed", "Of everything random.", min=0, max=2**32 - 1),
     "max_ece_excess": _flag(
-        "--max-ece-excess",
-        "How far the ECE may lie above that of perfect calibration.",
-        min=0,
-        max=1,
-        show_default=True,
+        "--max-ece-excess", "How far the ECE may lie above that of perfect calibration.", min=0, max=1
     ),
     "after_kind": _flag("--after-kind", "What AFTER holds, where its name does not say it."),
     "max_error": _flag("--max-error", "Largest share of wrong answers among those that go out [0.02]."),
-    "confidence": _flag("--confidence", "Probability with which the promise holds.", show_default=True),
-    "cost_error": _flag("--cost-error", "Cost of a wrong answer: the cheapest threshold instead."),
-    "cost_review": _flag("--cost-review", "Cost of one review, with --cost-error."),
+    "confidence": _more("--confidence", "Probability with which the promise holds."),
+    "cost_error": _more("--cost-error", "Cost of a wrong answer: the cheapest threshold instead."),
+    "cost_review": _more("--cost-review", "Cost of one review, with --cost-error."),
     "picture": _flag("--picture", "Draw error against automated share here (.png, .svg, .pdf)."),
     # A stream.
     "reference": _flag("--reference", "The calibration rows: how often each class is predicted there."),
     "window": _flag("--window", "Rows of a window; 500 if not given.", min=1),
-    "alpha": _flag("--alpha", "Probability of a false alarm over the whole stream; 0.05 if not given."),
-    "tolerance": _flag("--tolerance", "How far confidence may be off without an alarm; 0.01 if not given."),
+    "alpha": _more("--alpha", "Probability of a false alarm over the whole stream; 0.05 if not given."),
+    "tolerance": _more("--tolerance", "How far confidence may be off without an alarm; 0.01 if not given."),
     "state": _flag("--state", "What was seen so far: read if the file is there, and written at the end."),
     "restart": _flag("--restart", "Keep --state, but begin the tests again: after a refit, with the new -c."),
     "plot": _flag("--plot", "A picture over time: .png, .svg or .pdf."),
@@ -143,45 +131,19 @@ OPTIONS: dict[str, Any] = {
         "The array of logits or probabilities, or their columns: with commas between, or a pattern such as 'p_*'.",
     ),
     "labels_file": _flag("--labels", "A second file that holds the labels."),
-    "classes": _flag("--classes", "Names of the classes in the order of the columns, commas between."),
-    "first_label": _flag("--first-label", "1 where labels count from 1.", min=0, max=1),
-    "drop_missing": _flag("--drop-missing", "Leave rows with missing values out."),
-    "separator": _flag("--sep", "The separator of a text table, where it is not recognised."),
-    "decimal": _flag("--decimal", "The decimal point of a text table, where it is not recognised."),
-    "weights": _flag("--weights-name", "Name of the array or column of weights of the rows."),
-    "part": _flag("--part", "Which part of a file that holds two. val is another word for cal."),
-    "group": _flag("--group", "Which set of an HDF5 file that holds several: dataset/model."),
-    "class_axis": _flag("--class-axis", "The axis of the classes: 1 for images (n, m, h, w)."),
-    "ignore_index": _flag("--ignore-index", "A label that does not count, such as -100 for padding."),
+    "classes": _more("--classes", "Names of the classes in the order of the columns, commas between."),
+    "first_label": _more("--first-label", "1 where labels count from 1.", min=0, max=1),
+    "drop_missing": _more("--drop-missing", "Leave rows with missing values out."),
+    "separator": _more("--sep", "The separator of a text table, where it is not recognised."),
+    "decimal": _more("--decimal", "The decimal point of a text table, where it is not recognised."),
+    "weights": _more("--weights-name", "Name of the array or column of weights of the rows."),
+    "part": _more("--part", "Which part of a file that holds two. val is another word for cal."),
+    "group": _more("--group", "Which set of an HDF5 file that holds several: dataset/model."),
+    "class_axis": _more("--class-axis", "The axis of the classes: 1 for images (n, m, h, w)."),
+    "ignore_index": _more("--ignore-index", "A label that does not count, such as -100 for padding."),
 }
 
 
-# Options that --help leaves to --more.
-_HIDDEN = {
-    *(
-        "classes",
-        "first_label",
-        "drop_missing",
-        "separator",
-        "decimal",
-        "weights",
-        "part",
-        "group",
-        "class_axis",
-    ),
-    *(
-        "ignore_index",
-        "top_k",
-        "shrinkage",
-        "settings",
-        "metrics",
-        "decompose",
-        "seed",
-        "n_boot",
-        "confidence",
-    ),
-    *("cost_error", "cost_review", "title", "wide", "tolerance", "alpha"),
-}
 Kind = Literal["logits", "probabilities", "percent"]
 
 
@@ -360,11 +322,9 @@ def takes(command: Callable[..., None]) -> Callable[..., None]:
 
 def _annotated(command: str, parameter: inspect.Parameter) -> inspect.Parameter:
     name = parameter.name
-    option = copy.copy(OPTIONS.get(f"{command} {name}") or OPTIONS[name])
-    option.hidden = name in _HIDDEN
-    return parameter.replace(
-        kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[parameter.annotation, option]
-    )
+    option = OPTIONS.get(f"{command} {name}") or OPTIONS[name]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return parameter.replace(kind=kind, annotation=Annotated[parameter.annotation, option])
 
 
 def ordered(data: LogitsSet, names: Sequence[str] | None) -> LogitsSet:
