@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy import ndarray
@@ -33,7 +34,11 @@ LEAST_SLOPE = 0.01
 # Exchanged rows approach 1 as the rarer class grows past this many.
 _EXCHANGE = 4.0
 # Softness of the log-odds to choose from, by what scores are.
-_SOFTNESS = {"probabilities": (1e-9, 1e-6, 1e-4, 1e-2), "logits": (0.0, 1e-4, 1e-2), "scores": (0.0,)}
+_SOFTNESS = {
+    "probabilities": (1e-9, 1e-6, 1e-4, 1e-2),
+    "logits": (0.0, 1e-4, 1e-2),
+    "scores": (0.0,),
+}
 # Intervals between knots, up to this many rows of the rarer class; then with their cube root; and at most.
 INTERVALS, _FEW_ROWS, _MOST_INTERVALS = 16, 2500.0, 32
 # Intervals that a ramp may span.
@@ -50,11 +55,13 @@ _MOST_STEPS = 60
 _FEW_VALUES = 0.5
 
 
+Rows = tuple[ndarray, ndarray, ndarray]  # labels, targets and weights
+
+
 class LogisticCone(ConeProblem):
     """Mean logistic loss of a linear model with soft targets, a ridge, and lower bounds of the coefficients.
 
-    ``design`` is (n, m), ``targets`` (between 0 and 1) and ``weight`` (of sum 1) are (n,), ``lower``, ``penalty`` and ``ridge``
-    (m,); ``first`` is where to begin, and ``offset`` (n,) log-odds to which those of the model are added.
+    ``weight`` sums to 1; ``first`` is where to begin, ``offset`` (n,) log-odds to which those of the model are added.
     """
 
     def __init__(
@@ -115,7 +122,8 @@ class LogisticCone(ConeProblem):
         entropy = -(xlogy(q, q) + xlogy(1.0 - q, 1.0 - q))
         g = share * slope + self.penalty
         at_bound = ~ridged & ~tight & np.isfinite(self.lower)
-        dual = float(w @ (entropy + (q - t) * self.offset)) + float(self.lower[at_bound] @ g[at_bound])
+        dual = float(w @ (entropy + (q - t) * self.offset))
+        dual += float(self.lower[at_bound] @ g[at_bound])
         dual -= float(np.sum(g[ridged] ** 2 / (2.0 * self.ridge[ridged])))
         return max(here.value + float(self.penalty @ coefficients) - dual, 0.0)
 
@@ -215,7 +223,8 @@ def _with_prior(
     size = max(abs(mean), sd)
     steepest = np.inf if input == "scores" else size  # of log-odds, in the unit of v / size
     # The ridge is a bound for scores that all agree with their labels.
-    _, slope, loss = _fit_line(v / size, targets, share, (0.0, 0.0), (False, True), ridge=1e-6 / total)
+    slope_alone = (0.0, 0.0), (False, True)
+    _, slope, loss = _fit_line(v / size, targets, share, *slope_alone, ridge=1e-6 / total)
     if slope < 0:
         slope, loss = 0.0, float(np.log(2.0))
     against = max(total * (loss - line_loss), 0.0)
@@ -252,17 +261,9 @@ class Score:
     zero: ndarray = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
-    def of(
-        cls,
-        v: ndarray,
-        targets: ndarray,
-        labels: ndarray,
-        weight: ndarray,
-        input: str,
-        start: ndarray | None,
-        undecided: float,
-    ) -> Score:
+    def of(cls, v: ndarray, rows: Rows, input: str, start: Any, undecided: float) -> Score:
         """Of the softness whose line is the likeliest; ``start`` is where the search for the line begins."""
+        labels, targets, weight = rows
         total = float(weight.sum())
         with_zero = np.append(targets, 0.5), np.append(weight, undecided) / (total + undecided)
         lines = []
@@ -274,8 +275,10 @@ class Score:
         _, z, line, unit, zero = min(lines, key=lambda one: one[0])
         positive = float(weight @ labels)
         rarer = min(positive, total - positive)
-        intervals = int(np.clip(INTERVALS * (rarer / _FEW_ROWS) ** (1 / 3), INTERVALS, _MOST_INTERVALS))
-        return replace(cls.at_quantiles(z, weight / total, line, intervals, _FEW_VALUES, unit), zero=zero)
+        most = INTERVALS * (rarer / _FEW_ROWS) ** (1 / 3)
+        intervals = int(np.clip(most, INTERVALS, _MOST_INTERVALS))
+        score = cls.at_quantiles(z, weight / total, line, intervals, _FEW_VALUES, unit)
+        return replace(score, zero=zero)
 
     @classmethod
     def at_quantiles(
@@ -289,7 +292,7 @@ class Score:
     ) -> Score:
         """With knots at quantiles by rows and by information; at all values where these are few, with that strength."""
         p = expit(line[0] + line[1] * z)
-        information = share * np.maximum(p * (1.0 - p), 1e-200)  # not zero where all probabilities are 0 or 1
+        information = share * np.maximum(p * (1.0 - p), 1e-200)  # not zero anywhere
         order = np.argsort(z, kind="stable")
         knots = z[order]
         new = np.concatenate([[True], knots[1:] > knots[:-1]])
@@ -298,7 +301,8 @@ class Score:
             knots = knots[new]
         else:
             mass = np.cumsum((0.5 * information / information.sum() + 0.5 * share)[order])
-            at = np.searchsorted(mass, np.linspace(0.0, 1.0, intervals + 1) * mass[-1] * (1.0 - 1e-12))
+            ends = np.linspace(0.0, 1.0, intervals + 1) * mass[-1] * (1.0 - 1e-12)
+            at = np.searchsorted(mass, ends)
             knots = np.unique(knots[np.minimum(at, len(z) - 1)])
         knots = knots[np.concatenate([[True], np.diff(knots * unit[2] + unit[1]) > 0])]
         return cls(z, line, knots, *_ramps(len(knots) - 1, few), few_values if few else 1.0, *unit)
@@ -314,7 +318,8 @@ class Score:
         values = np.maximum.accumulate(intercept + self.columns(self.knots) @ c)
         least = c[0] / self.sd
         inner = np.maximum(np.diff(values) / np.diff(place), least)
-        return ScoreMap(input, self.softness, place, values, np.concatenate([[least], inner, [least]]))
+        slopes = np.concatenate([[least], inner, [least]])
+        return ScoreMap(input, self.softness, place, values, slopes)
 
 
 @cache
@@ -368,11 +373,6 @@ class RampFit:
         """Of all maps at their knots, one after another."""
         return np.concatenate([one.values for one in self.maps])
 
-    @property
-    def log_odds(self) -> ndarray:
-        """Of the rows, by the maps alone."""
-        return self.hats @ self.values
-
 
 @dataclass(frozen=True)
 class RampProblem:
@@ -383,43 +383,28 @@ class RampProblem:
     targets: ndarray
     weight: ndarray
     input: str
-    shrinkage: float
-    tol: float
-    max_iter: int
+    how: tuple[float, float, int]  # shrinkage, tolerance and iterations
     undecided: float = 0.0
 
     @classmethod
     def of(
-        cls,
-        columns: list[ndarray],
-        labels: ndarray,
-        weight: ndarray,
-        input: str,
-        prior_rows: float,
-        shrinkage: float,
-        tol: float,
-        max_iter: int,
+        cls, columns: ndarray, labels: ndarray, weight: ndarray, input: str, prior_rows: float, how: Any
     ) -> RampProblem:
-        """``columns`` are scores, or log-odds of probabilities; labels are 0 and 1."""
+        """``columns`` (J, n) are scores, or log-odds of probabilities; labels are 0 and 1."""
         targets, start, undecided = _soft_targets(labels, weight), None, 0.0
         if len(columns) == 1:
             targets, start, undecided = _with_prior(columns[0], targets, weight, prior_rows, input)
-        scores = [Score.of(v, targets, labels, weight, input, start, undecided) for v in columns]
-        return cls(scores, labels, targets, weight, input, shrinkage, tol, max_iter, undecided)
+        scores = [Score.of(v, (labels, targets, weight), input, start, undecided) for v in columns]
+        return cls(scores, labels, targets, weight, input, how, undecided)
 
-    def fit(
-        self,
-        extra: ndarray | None = None,
-        ridge: ndarray | None = None,
-        prior: tuple[ndarray, ndarray] | None = None,
-    ) -> RampFit:
+    def fit(self, extra: Any = None, ridge: Any = None, prior: Any = None) -> RampFit:
         """The certified optimum.
 
         The ``extra`` columns have free coefficients with a ridge (rows' worth). ``prior`` holds mean and covariance of intercept
         and slope: with ``C`` upper triangular and ``C C'`` the covariance, ``(a, b) = C e`` turns it into a ridge around
         ``C^-1 mean``, and leaves the bound of the slope a bound of one coefficient. It counts like one row.
         """
-        n = len(self.weight)
+        n, (shrinkage, tol, max_iter) = len(self.weight), self.how
         extra = np.zeros((n, 0)) if extra is None else extra
         hats = [knot_weights(score.z, score.knots) for score in self.scores]
         design, targets, weight = self._rows(hats, extra)
@@ -440,15 +425,14 @@ class RampProblem:
             penalty[:2] = -np.linalg.solve(factor, prior[0]) / total
             start[:2] = np.maximum(np.linalg.solve(factor, start[:2]), lower[:2])
         if len(base) > 2 or prior is not None:
-            line = LogisticCone(
-                design[:, base], targets, share, lower[base], penalty[base], ridges[base], start[base]
-            )
-            start[base] = minimize(line, tol=min(self.tol / 10, 1e-7)).coefficients
+            rest = (lower[base], penalty[base], ridges[base], start[base])
+            line = LogisticCone(design[:, base], targets, share, *rest)
+            start[base] = minimize(line, tol=min(tol / 10, 1e-7)).coefficients
         units = _units(design, weight, base, start[base], total * ridges[base])
         for score, at, end in zip(self.scores, lines, ends[1:], strict=True):
-            units[at:end] *= self.shrinkage * score.strength
+            units[at:end] *= shrinkage * score.strength
         cone = LogisticCone(design, targets, share, lower, penalty + units / total, ridges, start)
-        solution = minimize(cone, tol=self.tol, max_iter=self.max_iter, gap_tol=100.0 * self.tol)
+        solution = minimize(cone, tol=tol, max_iter=max_iter, gap_tol=100.0 * tol)
         c = solution.coefficients.copy()
         c[:2] = factor @ c[:2]
         c[1] = max(c[1], LEAST_SLOPE)
@@ -464,9 +448,8 @@ class RampProblem:
             variance = np.diag(np.linalg.inv(precision))[effects]
         at_bound = any(score.line[1] <= LEAST_SLOPE or not score.z.any() for score in self.scores)
         at_rows = np.concatenate(hats, axis=1), self.weight * (self.labels - p[:n]), information[:n]
-        return RampFit(
-            maps, solution, at_bound, *at_rows, extra, total * ridges[effects], c[effects], variance
-        )
+        of_effects = total * ridges[effects], c[effects], variance
+        return RampFit(maps, solution, at_bound, *at_rows, extra, *of_effects)
 
     def _rows(self, hats: list[ndarray], extra: ndarray) -> tuple[ndarray, ndarray, ndarray]:
         """The design, targets and weights of all rows, the undecided one the last."""
@@ -480,11 +463,8 @@ class RampProblem:
             return design, self.targets, self.weight
         zero = self.scores[0].columns(self.scores[0].zero)
         last = np.column_stack([np.ones(1), zero, np.zeros((1, extra.shape[1]))])
-        return (
-            np.concatenate([design, last]),
-            np.append(self.targets, 0.5),
-            np.append(self.weight, self.undecided),
-        )
+        weight = np.append(self.weight, self.undecided)
+        return np.concatenate([design, last]), np.append(self.targets, 0.5), weight
 
 
 def _units(design: ndarray, weight: ndarray, base: ndarray, at: ndarray, ridge: ndarray) -> ndarray:

@@ -203,7 +203,7 @@ def with_context(
 ) -> tuple[RampFit, tuple[ContextEffect, ...]]:
     """The fit with the effects of the context (n, C), from the fit without them."""
     blocks = [_Block.of(column, codes[:, i], problem.weight) for i, column in enumerate(columns)]
-    f, variances = plain.log_odds, []
+    f, variances = plain.hats @ plain.values, []
     for block in blocks:
         features = block.columns.T if len(block.knots) else np.ones((1, len(f)))
         variance, effects, _ = block.likeliest(features, f, problem)
@@ -216,7 +216,7 @@ def with_context(
     )
     of_block = (np.split(a, np.cumsum(widths)[:-1]) for a in (fit.effects, fit.effect_variance))
     effects_of = [block.effect(*rest) for block, *rest in zip(blocks, *of_block, variances, strict=True)]
-    return fit, tuple(_with_slopes(problem, fit.log_odds, blocks, effects_of, codes))
+    return fit, tuple(_with_slopes(problem, fit.hats @ fit.values, blocks, effects_of, codes))
 
 
 def _with_slopes(
@@ -249,7 +249,7 @@ def _with_slopes(
     cone = LogisticCone(
         design, problem.targets, problem.weight / total, lower, 0.0, ridge / total, offset=fixed
     )
-    c = minimize(cone, tol=problem.tol, max_iter=problem.max_iter).coefficients
+    c = minimize(cone, tol=problem.how[1], max_iter=problem.how[2]).coefficients
     p = expit(fixed + design @ c)
     precision = (design.T * (problem.weight * p * (1.0 - p))) @ design + np.diag(ridge)
     ends = np.cumsum(np.tile(widths, 2))[:-1]

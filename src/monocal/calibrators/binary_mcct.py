@@ -159,10 +159,9 @@ class BinaryMCCT(ScoreCalibrator):
         codes = self._codes(context)
         values, scores = self._read_scores(X)
         f = self._on_rows("log_odds", X, context=codes)
-        parts = [
-            knot_weights(position(score, one.input, one.softness, np), one.knots)
-            for score, one in zip(scores.T, self.maps_, strict=True)
-        ]
+        pairs = list(zip(scores.T, self.maps_, strict=True))
+        places = [position(score, one.input, one.softness, np) for score, one in pairs]
+        parts = [knot_weights(x, one.knots) for x, one in zip(places, self.maps_, strict=True)]
         weights = np.concatenate(parts, axis=1)
         mean = weights @ self.mean_
         variance = np.einsum("ij,jk,ik->i", weights, self.covariance_, weights)
@@ -203,32 +202,30 @@ class BinaryMCCT(ScoreCalibrator):
                 lines.append(f"{column.name}: slope times {factors.min():.3g} to {factors.max():.3g}")
         return "\n".join([*lines, str(self.solution_.status)])
 
-    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         check_choice(self.columns, "columns", ("classes", "scores"))
         check_number(self.shrinkage, "shrinkage", least=0)
         check_number(self.prior_rows, "prior_rows", least=0)
         check_number(self.tol, "tol", above=0)
         check_number(self.max_iter, "max_iter", least=1, whole=True)
         if 0 < np.abs(scores).max() < _SMALLEST:
-            raise InputError(
-                f"X: all scores are below {_SMALLEST} in size, and slopes would overflow. Multiply them by 1e300."
-            )
+            raise InputError(f"X: all scores are below {_SMALLEST} in size. Multiply them by 1e300.")
         with one_blas_thread:
-            how = (self.input, self.prior_rows, self.shrinkage, self.tol, self.max_iter)
-            problem = RampProblem.of(list(scores.T), labels, weight, *how)
+            how = (self.shrinkage, self.tol, self.max_iter)
+            problem = RampProblem.of(scores.T, labels, weight, self.input, self.prior_rows, how)
             fit = problem.fit()
             self.effects_: tuple[ContextEffect, ...] = ()
             if codes is not None:
                 fit, self.effects_ = with_context(problem, fit, self.context_.columns, codes)
-            self.mean_, self.covariance_ = curve_posterior([score.knots for score in problem.scores], fit)
+            knots = [score.knots for score in problem.scores]
+            self.mean_, self.covariance_ = curve_posterior(knots, fit)
         self.maps_, self.solution_ = fit.maps, fit.solution
         self.n_iter_ = max(fit.solution.n_iter, 1)
         warn_if_unfinished(self, fit.solution)
         if fit.at_bound:
             warn(
-                "BinaryMCCT: the score ranks the rows the wrong way round, or not at all: the likeliest slope is not positive "
-                "and is held at its lower bound. If a large score means the first class, change the sign of the scores, or "
-                "exchange the labels."
+                "BinaryMCCT: the score ranks the rows the wrong way round, or not at all: the likeliest slope is "
+                "held at its lower bound. If a large score means the first class, change the sign of the scores."
             )
 
     def _log_odds(self, scores: ndarray) -> ndarray:

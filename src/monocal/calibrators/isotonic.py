@@ -77,7 +77,7 @@ class ScoreIsotonic(ScoreCalibrator):
     def __init__(self, *, input: str = "logits"):
         self.input = input
 
-    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         x = expit(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
         self.knots_, self.values_ = isotonic_line(x, labels, weight)
 

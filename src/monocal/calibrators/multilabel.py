@@ -151,7 +151,7 @@ class MultilabelMCCT(ScoreCalibrator):
         labels, weight = _read_labels(y, sample_weight, scores.shape, class_names(X))
         self._fit_scores(scores, labels, weight, None)
 
-    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         """Learn from scores, labels and weights (n, L)."""
         there = weight > 0
         how: dict[str, Any] = {"shrinkage": self.shrinkage, "tol": self.tol, "max_iter": self.max_iter}
@@ -191,7 +191,7 @@ class MultilabelMCCT(ScoreCalibrator):
         line = np.maximum(line, [-np.inf, LEAST_SLOPE])
         score = Score.at_quantiles(f, weight / weight.sum(), line, INTERVALS)
         how = (self.label_shrinkage, self.tol, self.max_iter)
-        problem = RampProblem([score], labels, labels, weight, "scores", *how)
+        problem = RampProblem([score], labels, labels, weight, "scores", how)
         fit = problem.fit(prior=(self.mean_, self.covariance_ + _LEAST_VARIANCE))
         return fit.maps[0], replace(fit.solution, history=()), fit.at_bound
 

@@ -101,7 +101,7 @@ class PlattScaling(_Linear):
         """Whether the fitted slope is not negative; False before `fit`."""
         return bool(np.all(np.asarray(getattr(self, "coef_", -1.0)) >= 0))
 
-    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         v = np.clip(scores, -_ODDS, _ODDS) if self.input == "probabilities" else scores
         positive, total = float(weight @ labels), float(weight.sum())
         targets = np.where(labels == 1, (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0))
@@ -154,7 +154,7 @@ class BetaCalibration(_Linear):
     def __init__(self, *, input: str = "probabilities"):
         self.input = input
 
-    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         v = np.clip(scores[:, 0], -_ODDS, _ODDS)
         features = np.stack([-np.logaddexp(0.0, -v), np.logaddexp(0.0, v)], axis=1)
         self._fit_line(features, labels, weight, least=0.0)
@@ -201,7 +201,7 @@ class VennAbers(ScoreCalibrator):
     def __init__(self, *, input: str = "logits"):
         self.input = input
 
-    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         v = scores[:, 0]
         self.scores_, which = np.unique(v, return_inverse=True)
         mass = np.bincount(which, weight)

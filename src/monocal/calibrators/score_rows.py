@@ -58,8 +58,11 @@ def cells_by_label(
 ) -> Cells:
     """The rows of a block by their label, or cells of them."""
     context = np.zeros((len(scores), 0)) if codes is None else codes
-    rows = {name: np.flatnonzero(labels == name) for name in set(labels.tolist())}
-    return merged({k: (scores[own], weight[own], context[own]) for k, own in rows.items()}, reduced=reduced)
+    cells = {}
+    for name in set(labels.tolist()):
+        own = np.flatnonzero(labels == name)
+        cells[name] = scores[own], weight[own], context[own]
+    return merged(cells, reduced=reduced)
 
 
 def merged(*parts: Cells, reduced: bool) -> Cells:
@@ -67,7 +70,7 @@ def merged(*parts: Cells, reduced: bool) -> Cells:
     result: Cells = {}
     for name in {name for part in parts for name in part}:
         own = [part[name] for part in parts if name in part]
-        scores, weight, context = own[0] if len(own) == 1 else map(np.concatenate, zip(*own, strict=True))
+        scores, weight, context = map(np.concatenate, zip(*own, strict=True))
         if reduced and len(weight) > EXACT_ROWS and scores.shape[1] == 1 and not context.shape[1]:
             scores, weight = _compressed(scores[:, 0], weight)
             context = np.zeros((len(weight), 0))
@@ -107,7 +110,7 @@ class ScoreCalibrator(Calibrator):
     labels_: ndarray
 
     @abstractmethod
-    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: ndarray | None) -> None:
+    def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         """Learn from scores (n, J), labels 0 and 1 in double precision, weights (n,) and context (n, C)."""
 
     @abstractmethod
@@ -136,17 +139,16 @@ class ScoreCalibrator(Calibrator):
         width = values.shape[1] if values.ndim == 2 else 1
         if values.ndim not in (1, 2) or (width > 2 and not several):
             raise InputError(
-                f"X must hold one score per row, as shape (n,) or (n, 1), or a column for each of two classes, but has shape "
-                f"{tuple(values.shape)}. For several scores of the same event use BinaryMCCT(columns='scores'), for several "
-                "classes MCCT. Reshape your data where it is a single row."
+                f"X must hold one score per row, or a column for each of two classes, but has shape {tuple(values.shape)}. For "
+                "several scores of the same event use BinaryMCCT(columns='scores'), for several classes MCCT. Reshape your data "
+                "where it is a single row."
             )
         scores = to_numpy(values).astype(np.float64, copy=False).reshape(len(values), width)
         if several or width == 1:
             return values, self._in_range(scores, first_row)
         if self.input == "probabilities":
             scores = self._in_range(scores, first_row)
-            advice = "For scores of another kind use input='scores'."
-            check_probability_rows(scores, eps, "X", first_row, advice)
+            check_probability_rows(scores, eps, "X", first_row, "For other scores use input='scores'.")
             return values, scores[:, 1:]
         with np.errstate(over="ignore", invalid="ignore"):
             return values, self._in_range(scores[:, 1:] - scores[:, :1], first_row)
@@ -165,24 +167,19 @@ class ScoreCalibrator(Calibrator):
         if np.isnan(value):
             what, advice = "contains NaN", "Find where it comes from, or drop the row."
         elif np.isinf(value):
-            what = "contains infinity"
-            advice = "Clip it to a finite score; as a probability it is 0 or 1 (input='probabilities')."
+            what, advice = "contains infinity", "Clip it, or give probabilities (input='probabilities')."
         else:
-            what = "is no probability"
-            advice = "For log-odds use input='logits', for any other scale input='scores'."
+            what, advice = "is no probability", "For log-odds use input='logits', else input='scores'."
         raise InputError(f"X {what}: first in row {first_row + int(row)}, {value}. {advice}")
 
     def _labels_of(self, y: Any, n_rows: int) -> ndarray:
         if y is None:
-            raise InputError(
-                "requires y to be passed, but the target y is None: give the label of every row."
-            )
+            raise InputError("requires y to be passed, but the target y is None: give all labels.")
         labels = np.asarray(to_numpy(as_array(y)))
         if labels.dtype.kind == "O":
             labels = np.asarray(labels.tolist())
         if labels.ndim == 2 and labels.shape[1] == 1:
-            advice = "A column-vector y was passed when a 1d array was expected: pass y.ravel()."
-            warn(advice, DataConversionWarning)
+            warn("A column-vector y was passed when a 1d array was expected.", DataConversionWarning)
             labels = labels[:, 0]
         if labels.ndim != 1 or len(labels) != n_rows:
             raise InputError(
@@ -190,9 +187,7 @@ class ScoreCalibrator(Calibrator):
                 f"y.argmax(axis=1). Found input variables with inconsistent numbers of samples: {[n_rows, *labels.shape[:1]]}."
             )
         if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-            raise InputError(
-                "y contains NaN or infinity: give one of two labels for every row, or drop the row."
-            )
+            raise InputError("y contains NaN or infinity: give one of two labels for every row.")
         if labels.dtype.kind not in "iubfU":
             raise InputError(f"y has type {labels.dtype}: expected two different labels, numbers or texts.")
         return labels
@@ -238,9 +233,7 @@ class ScoreCalibrator(Calibrator):
         codes = None if context is None else self._codes_of_fit(context)
         merge = partial(merged, reduced=self._takes_cells)
         if start is not None and (is_dask(X) or is_blocks(X, y)):
-            raise InputError(
-                "start: the new rows must be arrays in memory. Rows since the change are enough."
-            )
+            raise InputError("start: the new rows must be arrays in memory.")
         if is_dask(X) or hasattr(X, "to_dask_array"):
             cells: Cells = reduce_tasks(self._dask_tasks(X, y, sample_weight, codes), merge)
         else:
@@ -251,14 +244,10 @@ class ScoreCalibrator(Calibrator):
         check_some_weight(bool(cells))
         names = sorted(cells)
         if len(names) != 2:
-            advice = (
-                "Unknown label type: Only binary classification is supported. The type of the target is multiclass: use MCCT."
-                if len(names) > 2
-                else "One class alone says nothing of the other: give rows of both."
-            )
-            raise InputError(
-                f"y holds {len(names)} classes, {names[:3]}, but a score is calibrated for two. {advice}"
-            )
+            advice = "One class alone says nothing of the other: give rows of both."
+            if len(names) > 2:
+                advice = "Unknown label type: for more than two classes use MCCT."
+            raise InputError(f"y holds {len(names)} classes, {names[:3]}, expected two. {advice}")
         self._check_columns_in_order(X, names)
         self.labels_ = np.array(names)
         rows = zip(*(cells[name] for name in names), strict=True)
@@ -283,17 +272,15 @@ class ScoreCalibrator(Calibrator):
         first, second = numbers_of(words, classes_of(columns))
         if first == 1 or second == 0:
             raise InputError(
-                f"X: its columns are called {listing(columns)}, and the labels in sorted order are {listing(words)}. Put the "
-                "columns in that order."
+                f"X: its columns are called {listing(columns)}, and the labels in sorted order are "
+                f"{listing(words)}. Put the columns in that order."
             )
 
-    def _parts(self, X: Any, y: Any, weight: Any, codes: ndarray | None) -> Iterator[tuple[Any, ...]]:
+    def _parts(self, X: Any, y: Any, weight: Any, codes: Any) -> Iterator[tuple[Any, ...]]:
         """Values, labels, weights, context and number of the first row, of some rows at a time."""
         if is_blocks(X, y):
             if y is not None or weight is not None or codes is not None:
-                raise InputError(
-                    "y: blocks hold their labels, weights and context themselves; leave y, sample_weight and context out."
-                )
+                raise InputError("y: blocks hold their labels, weights and context themselves.")
             yield from self._parts_of_blocks(X() if callable(X) else X)
             return
         self._remember_shape(X)
@@ -356,9 +343,7 @@ class ScoreCalibrator(Calibrator):
         p = (p[:, 1] if p.ndim == 2 else p).astype(np.float64)
         names = np.unique(self._labels_of(y, len(p))).tolist()
         if not set(names) <= set(start.classes_.tolist()):
-            raise InputError(
-                f"y holds {names}, but start was fitted to the labels {start.classes_.tolist()}."
-            )
+            raise InputError(f"y holds {names}, but start was fitted to {start.classes_.tolist()}.")
         weight = check_weights(weight, p)
         weight = np.ones(len(p)) if weight is None else weight
         old = weight * (start_rows / weight.sum())
@@ -388,7 +373,8 @@ class ScoreCalibrator(Calibrator):
                 out[rows] = result
         if out is not None:
             return out
-        return self._back(array_namespace(results[0]).concat(results) if results[1:] else results[0], X)
+        whole = array_namespace(results[0]).concat(results) if len(results) > 1 else results[0]
+        return self._back(whole, X)
 
     def _back(self, result: Any, X: Any) -> Any:
         """Results in the format of X: a frame has columns called after the labels, where they are not those of X."""
@@ -397,8 +383,8 @@ class ScoreCalibrator(Calibrator):
             if names is not None:
                 import narwhals as nw
 
-                first = nw.nth(0)
-                X = nw.from_native(X).select(*(first.alias(str(name)) for name in names)).to_native()
+                columns = [nw.nth(0).alias(str(name)) for name in names]
+                X = nw.from_native(X).select(*columns).to_native()
         return format_of(X).back(result, X, -1)
 
     def _names_of_results(self, n_columns: int) -> ndarray | None:
@@ -411,10 +397,10 @@ class ScoreCalibrator(Calibrator):
         self, method: str, X: Any, first_row: int = 0, dtype: Any = None, context: ndarray | None = None
     ) -> Any:
         values, scores = self._read_scores(X, first_row)
-        width, expected = values.shape[1] if values.ndim == 2 else None, self.n_features_in_
-        if width not in (None, expected) or (width is None and self.columns == "scores" and expected != 1):
+        width, expected = scores.shape[1] if values.ndim == 1 else values.shape[1], self.n_features_in_
+        if width != expected and (values.ndim == 2 or self.columns == "scores"):
             raise InputError(
-                f"X has {width or 1} features, but {type(self).__name__} is expecting {expected} features as input. "
+                f"X has {width} features, but {type(self).__name__} is expecting {expected} features as input. "
                 "Reshape your data where it is a single row."
             )
         check_context_rows(context, len(scores), first_row)
@@ -454,9 +440,7 @@ class ScoreCalibrator(Calibrator):
 
     def _on_dask(self, X: Any, method: str, context: Any) -> Any:
         if context is not None:
-            raise InputError(
-                "context: Dask arrays are predicted without one. Use predict_blocks, or X.compute()."
-            )
+            raise InputError("context: Dask arrays are predicted without one. Use predict_blocks.")
         self._codes(None)
         X = dask_array(X)
         X = X.rechunk({1: -1}) if X.ndim == 2 else X
@@ -484,17 +468,13 @@ class ScoreCalibrator(Calibrator):
         """`Calibrator.score` of scores."""
         self._check_fitted()
         if is_blocks(X, y) or is_dask(X):
-            raise InputError(
-                "score: X must be an array in memory. For larger data, feed blocks of predict_blocks to metrics."
-            )
+            raise InputError("score: X must be an array in memory. Else use predict_blocks and metrics.")
         self._check_frame(X)
         f = self._on_rows("log_odds", X, context=self._codes(context))
         labels = self._labels_of(y, len(f))
         in_fit = np.isin(labels, self.labels_)
         if not in_fit.all():
-            raise InputError(
-                f"y: the label {labels[~in_fit][0]} is none of the two of the fit, {self.labels_.tolist()}."
-            )
+            raise InputError(f"y: the label {labels[~in_fit][0]} is none of {self.labels_.tolist()}.")
         loss = np.logaddexp(0.0, np.where(labels == self.labels_[1], -f, f))
         return -float(np.average(loss, weights=check_weights(sample_weight, f)))
 
