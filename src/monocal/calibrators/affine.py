@@ -25,7 +25,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy import ndarray
@@ -109,11 +109,11 @@ class AffineCalibrator(Calibrator):
         check_number(self.max_iter, "max_iter", least=1, whole=True)
         if self._pairs and n_classes > _MOST_CLASSES:
             raise InputError(
-                f"X has {n_classes} classes, and {type(self).__name__} would need {n_classes**2:,} weights; it takes up to "
-                f"{_MOST_CLASSES} classes. Use {instead}, or an order-preserving method such as MCCT."
+                f"X has {n_classes} classes, and {type(self).__name__} would need {n_classes**2:,} weights. "
+                f"Use {instead}, or an order-preserving method such as MCCT."
             )
 
-    def _minimize(self, problem: AffineProblem, tol: float, start: ndarray | None = None) -> Solution:
+    def _minimize(self, problem: AffineProblem, tol: float, start: Any = None) -> Solution:
         with one_blas_thread:
             return minimize_smooth(problem, tol=tol, max_iter=self.max_iter, start=start)
 
@@ -128,7 +128,8 @@ class AffineCalibrator(Calibrator):
         """Set the map from its deviation, flat, in units of the map without any."""
         by_class = deviation.reshape(len(self.centre_), -1)
         weights = by_class[:, :-1]
-        self.coef_ = scale * (weights + np.eye(len(weights)) if self._pairs else weights[:, 0] + 1.0)
+        weights = weights + np.eye(len(weights)) if self._pairs else weights[:, 0] + 1.0
+        self.coef_ = scale * weights
         self.intercept_ = by_class[:, -1].copy()
 
     def _calibrate(self, logits: ndarray) -> ndarray:
@@ -138,7 +139,8 @@ class AffineCalibrator(Calibrator):
         """``coef x + intercept``: -inf where a class is not available, which is ``centre`` where other classes look at it."""
         x = self._features(logits)
         masked = np.isnan(x)
-        centre, weights, bias = (a.astype(x.dtype) for a in (self.centre_, self.coef_, self.intercept_))
+        fitted = self.centre_, self.coef_, self.intercept_
+        centre, weights, bias = (a.astype(x.dtype) for a in fitted)
         x = np.where(masked, centre, x)
         f: ndarray = x @ weights.T if weights.ndim == 2 else x * weights
         f += bias
@@ -176,7 +178,8 @@ class PlainAffineCalibrator(AffineCalibrator):
         with part_of_a_fit():
             first = TemperatureScaling(prior_rows=0).fit(logits, labels, weight)
         # The penalty of a bias; where that is none, of one sample.
-        scale = 1.0 / shared_temperature(source, first, self._strength(m, total, 1.0)[0, -1] or 1.0 / total)
+        ridge = self._strength(m, total, 1.0)[0, -1] or 1.0 / total
+        scale = 1.0 / shared_temperature(source, first, ridge)
         strength = np.maximum(self._strength(m, total, scale), _STEADY)
         problem = AffineProblem(source, lambda z: scale * self._features(z), total, strength)
         self.centre_ = problem.centre / scale
@@ -443,7 +446,8 @@ class StructuredScaling(AffineCalibrator):
 
     def _problem(self, source: Source, first: TemperatureScaling, shrinkage: float) -> AffineProblem:
         """What is left to solve at the temperature that suits so much shrinkage."""
-        total, m = (float(source.hold(as_they_are).sum(lambda rows: weights_of(rows).sum())), source.shape[1])
+        total = float(source.hold(as_they_are).sum(lambda rows: weights_of(rows).sum()))
+        m = source.shape[1]
         counted = min(total, _MOST_WEIGHT)
         self.temperature_ = shared_temperature(source, first, min(shrinkage, 1.0) * m / counted)
         self.floor_ = min(1.0 / (total + 1.0), _MOST_FLOOR)
@@ -451,12 +455,8 @@ class StructuredScaling(AffineCalibrator):
         strength = np.full((m, m + 1 if self._pairs else 2), m / counted)
         if self._pairs:
             strength[:, :-1] *= np.where(np.eye(m), 1.0, max(m - 1, 1))
-        problem = AffineProblem(
-            source,
-            partial(features, temperature=self.temperature_, floor=self.floor_),
-            total,
-            shrinkage * strength,
-        )
+        x = partial(features, temperature=self.temperature_, floor=self.floor_)
+        problem = AffineProblem(source, x, total, shrinkage * strength)
         self.centre_ = problem.centre
         return problem
 
@@ -481,13 +481,15 @@ class StructuredScaling(AffineCalibrator):
             for k, (trial, (_, test)) in enumerate(zip(trials, parts, strict=True)):
                 if strength < np.inf:
                     problem = trial._problem(sources[k], firsts[k], strength)
-                    starts[k] = trial._minimize(problem, max(self.tol, ROUGH), starts[k]).coefficients
-                    trial._keep(starts[k])
+                    solution = trial._minimize(problem, max(self.tol, ROUGH), starts[k])
+                    starts[k] = solution.coefficients
+                    trial._keep(solution.coefficients)
                 out[test] = trial._calibrate(rows.logits[test])
             yield strength, out
 
     def _map_steps(self) -> list[MapStep]:
-        return [affine_step(self.coef_, self.intercept_, self.centre_, 1.0 / self.temperature_, self.floor_)]
+        fitted = self.coef_, self.intercept_, self.centre_
+        return [affine_step(*fitted, 1.0 / self.temperature_, self.floor_)]
 
     def _features(self, logits: ndarray) -> ndarray:
         return features(logits, self.temperature_, self.floor_)

@@ -167,7 +167,8 @@ def _share_by_class(block: FeatureBlock) -> ndarray:
 
 def _value_and_gradient(block: FeatureBlock, deviation: ndarray) -> ndarray:
     """NLL and its gradient, (1 + size,)."""
-    f, at_label, share = (block.moved(deviation), (np.arange(block.n_rows), block.labels), block.share)
+    f, share = block.moved(deviation), block.share
+    at_label = np.arange(block.n_rows), block.labels
     label = f[at_label].astype(np.float64)
     with np.errstate(under="ignore"):
         residual = np.exp(f, out=f)
@@ -198,7 +199,9 @@ def _hessian(block: FeatureBlock, deviation: ndarray) -> ndarray:
         p, x, share = (rows[i : i + _FORMED_ROWS] for rows in (p_all, x_all, block.share))
         p = p / p.sum(axis=1, keepdims=True)
         ones = np.ones_like(x)
-        phi = np.concatenate([x, ones[:, :1]], axis=1)[:, None] if k > 2 else np.stack([x, ones], axis=2)
+        phi = np.stack([x, ones], axis=2)
+        if k > 2:
+            phi = np.concatenate([x, ones[:, :1]], axis=1)[:, None]
         pairs = p[:, :, None] * phi
         flat = pairs.reshape(len(p), m * k)
         hessian -= flat.T @ (share * flat)
@@ -288,16 +291,17 @@ class AffineProblem:
     def newton_step(self, point: SmoothPoint, closeness: float) -> ndarray:
         deviation = self.deviation(point.at)
         if self.formed:
-            hessian = self.tied_hessian(self._sample.sum(_hessian, deviation)) + np.diag(self.modulus)
-            return -cho_solve(cho_factor(hessian, overwrite_a=True, check_finite=False), point.gradient)
+            hessian = self.tied_hessian(self._sample.sum(_hessian, deviation))
+            factor = cho_factor(hessian + np.diag(self.modulus), overwrite_a=True, check_finite=False)
+            return -cho_solve(factor, point.gradient)
         sample = self._sample.changed(partial(FeatureBlock.at, deviation=deviation))
 
         def product(v: ndarray) -> ndarray:
-            return self.tied(sample.sum(_product, self.deviation(v)) / self._part) + self.modulus * v
+            image = sample.sum(_product, self.deviation(v)) / self._part
+            return self.tied(image) + self.modulus * v
 
-        return conjugate_gradients(
-            product, -point.gradient, self.preconditioner(sample), closeness, _PRODUCTS
-        )
+        inverse = self.preconditioner(sample)
+        return conjugate_gradients(product, -point.gradient, inverse, closeness, _PRODUCTS)
 
     def preconditioner(self, sample: Blocks) -> Operator:
         """An approximate inverse of the Hessian: the blocks of single classes."""
@@ -382,7 +386,8 @@ def shared_temperature(source: Source, first: TemperatureScaling, ridge: float) 
     """The temperature with free biases, not above that of ``first``, which is fitted on the same rows."""
     weight, margin = source.hold(as_they_are).sum(_margins)
     unit = min(first.temperature_, margin / weight) if margin > 0 else first.temperature_
-    problem = SharedScale(source, unit, weight, ridge, first.prior_rows / (weight + first.prior_rows))
+    prior = first.prior_rows / (weight + first.prior_rows)
+    problem = SharedScale(source, unit, weight, ridge, prior)
     with one_blas_thread:
         change = minimize_smooth(problem, tol=_TOL, max_iter=_MAX_ITER).coefficients[0]
     return 1.0 / max(1.0 / first.temperature_, float(1.0 + change) / unit)

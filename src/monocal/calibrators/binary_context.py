@@ -189,9 +189,10 @@ class _Block:
                 break
         sizes = np.diff(np.append(self.starts, len(self.rows)))
         f = base + (x * np.repeat(effects, sizes, axis=0).T).sum(axis=0)
-        gain = float(weight @ (targets * (f - base) - np.logaddexp(0.0, f) + np.logaddexp(0.0, base)))
+        gains = targets * (f - base) - np.logaddexp(0.0, f) + np.logaddexp(0.0, base)
         size = np.linalg.slogdet(covariance @ precision)[1].sum()
-        return (variance, effects, gain - 0.5 * float((effects**2 @ precision).sum()) + 0.5 * float(size))
+        evidence = float(weight @ gains) - 0.5 * float((effects**2 @ precision).sum())
+        return variance, effects, evidence + 0.5 * float(size)
 
     def effect(self, coefficients: ndarray, variances: ndarray, spread: float) -> ContextEffect:
         values, deviations = self.basis @ coefficients, self.basis**2 @ variances
@@ -215,7 +216,8 @@ def with_context(
         np.repeat(1.0 / np.array(variances), widths),
     )
     of_block = (np.split(a, np.cumsum(widths)[:-1]) for a in (fit.effects, fit.effect_variance))
-    effects_of = [block.effect(*rest) for block, *rest in zip(blocks, *of_block, variances, strict=True)]
+    parts = zip(blocks, *of_block, variances, strict=True)
+    effects_of = [block.effect(*rest) for block, *rest in parts]
     return fit, tuple(_with_slopes(problem, fit.hats @ fit.values, blocks, effects_of, codes))
 
 
@@ -239,7 +241,8 @@ def _with_slopes(
     if not spreads:
         return effects
     chosen = [blocks[i].columns for i in spreads]
-    design = np.concatenate([*chosen, *((curve - centre)[:, None] * columns for columns in chosen)], axis=1)
+    tilted = [(curve - centre)[:, None] * columns for columns in chosen]
+    design = np.concatenate([*chosen, *tilted], axis=1)
     widths = np.array([columns.shape[1] for columns in chosen])
     lower = np.repeat([-np.inf, -(1.0 - _LEAST_FACTOR) / len(chosen)], widths.sum())
     prior = [effects[i].spread for i in spreads], list(spreads.values())

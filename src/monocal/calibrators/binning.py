@@ -119,7 +119,8 @@ class OneVsRestCalibrator(ProbabilityCalibrator):
 
     def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         scores = map_rows(self._scores, logits)
-        steps = for_classes(self._fit_class, (np.zeros(0), np.zeros(1)), scores, logits, labels, weight)
+        nothing = np.zeros(0), np.zeros(1)
+        steps = for_classes(self._fit_class, nothing, scores, logits, labels, weight)
         self.edges_, self.values_ = (list(part) for part in zip(*steps, strict=True))
 
     def _remap(self, logits: ndarray) -> ndarray:
@@ -243,7 +244,8 @@ class ScalingBinning(OneVsRestCalibrator):
         if self.scaling == "temperature":
             self.temperature_ = best_temperature(logits, labels, weight)
         else:
-            curves = for_classes(platt, (1.0, 0.0), map_rows(_log_odds, logits), logits, labels, weight)
+            odds = map_rows(_log_odds, logits)
+            curves = for_classes(platt, (1.0, 0.0), odds, logits, labels, weight)
             self.slopes_, self.intercepts_ = np.array(curves).T.copy()
         super()._fit(logits, labels, weight)
 
@@ -324,7 +326,8 @@ class BayesianBinning(OneVsRestCalibrator):
 
         lower = np.concatenate([[0.0], upper[:-1]])
         lower[first] = 0.0
-        theta, score = beta_bins(in_bins(mass), in_bins(hits), (lower + upper) / 2.0, _PRIOR / of_model)
+        middle = (lower + upper) / 2.0
+        theta, score = beta_bins(in_bins(mass), in_bins(hits), middle, _PRIOR / of_model)
         score = np.add.reduceat(score, first)
         share = np.exp(score - score.max())
         share /= share.sum()

@@ -134,7 +134,8 @@ def simplex_least_squares(gram: ndarray, target: ndarray) -> ndarray:
             system[:size, :size] = gram[np.ix_(support, support)]
             system[size, size] = 0.0
             w = np.zeros(a)
-            w[support] = np.linalg.lstsq(system, np.append(target[support], 1.0), rcond=None)[0][:size]
+            right = np.append(target[support], 1.0)
+            w[support] = np.linalg.lstsq(system, right, rcond=None)[0][:size]
             value = w @ gram @ w - 2.0 * target @ w
             if (w >= 0).all() and value < lowest - 1e-15:
                 best, lowest = w / w.sum(), value

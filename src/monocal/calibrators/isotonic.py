@@ -37,7 +37,8 @@ _TABLE, _CAUTION = 512, 1e-6
 
 def isotonic_line(p: ndarray, hit: ndarray, weight: ndarray) -> tuple[ndarray, ndarray]:
     """Knots and values of the isotonic fit."""
-    fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(p, hit, sample_weight=weight)
+    model = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+    fit = model.fit(p, hit, sample_weight=weight)
     return fit.X_thresholds_, fit.y_thresholds_
 
 
@@ -159,7 +160,8 @@ class IsotonicCalibration(ProbabilityCalibrator):
             lines = [isotonic_line(*flattened(logits, labels, weight))]
         else:
             p = map_rows(partial(softmax, dtype=np.float64), logits)
-            lines = for_classes(isotonic_line, (np.zeros(1), np.zeros(1)), p, logits, labels, weight)
+            nothing = np.zeros(1), np.zeros(1)
+            lines = for_classes(isotonic_line, nothing, p, logits, labels, weight)
         self.knots_ = [knots for knots, _ in lines]
         self.values_ = [values for _, values in lines]
 
@@ -231,9 +233,8 @@ def flattened(logits: ndarray, labels: ndarray, weight: ndarray) -> tuple[ndarra
     highest entry, with all their weight, stand for them.
     """
     blocks = row_slices(logits)
-    own = [np.arange(len(labels[b])) for b in blocks]
-    at_label = [softmax(logits[b], np.float64)[rows, labels[b]] for b, rows in zip(blocks, own, strict=True)]
-    hits, of_hit = np.unique(np.concatenate(at_label), return_inverse=True)
+    p_of = [np.take_along_axis(softmax(logits[b], np.float64), labels[b, None], 1) for b in blocks]
+    hits, of_hit = np.unique(np.concatenate(p_of)[:, 0], return_inverse=True)
     # Places: 2 i + 1 is the i-th hit's own probability, 2 i the open interval below it.
     places = 2 * len(hits) + 1
 
@@ -242,7 +243,8 @@ def flattened(logits: ndarray, labels: ndarray, weight: ndarray) -> tuple[ndarra
         p = softmax(logits[block], np.float64)
         at = np.searchsorted(hits, p)
         place = (2 * at + (hits[np.minimum(at, len(hits) - 1)] == p))[available]
-        mass = np.bincount(place, np.broadcast_to(weight[block][:, None], p.shape)[available], places)
+        of_entry = np.broadcast_to(weight[block][:, None], p.shape)[available]
+        mass = np.bincount(place, of_entry, places)
         low, high = np.full(places, np.inf), np.full(places, -np.inf)
         np.minimum.at(low, place, p[available])
         np.maximum.at(high, place, p[available])
@@ -257,11 +259,8 @@ def flattened(logits: ndarray, labels: ndarray, weight: ndarray) -> tuple[ndarra
     used = mass > 0
     mean, mass, low, high = hit[used] / mass[used], mass[used], low[used], high[used]
     wide = high > low
-    return (
-        np.concatenate([low, high[wide]]),
-        np.concatenate([mean, mean[wide]]),
-        np.concatenate([np.where(wide, mass / 2, mass), mass[wide] / 2]),
-    )
+    weights = np.concatenate([np.where(wide, mass / 2, mass), mass[wide] / 2])
+    return np.concatenate([low, high[wide]]), np.concatenate([mean, mean[wide]]), weights
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -318,8 +317,8 @@ class SplineCalibration(ProbabilityCalibrator):
         slope = natural_spline_slope(quantile, running, mass, self.knots)
         middle = quantile - mass / total / 2.0
         if len(score) > _TABLE:
-            chosen = np.interp(np.linspace(middle[0], middle[-1], _TABLE), middle, np.arange(len(score)))
-            chosen = np.unique(np.round(chosen).astype(np.intp))
+            even = np.linspace(middle[0], middle[-1], _TABLE)
+            chosen = np.unique(np.rint(np.interp(even, middle, np.arange(len(score)))).astype(np.intp))
             score, middle = score[chosen], middle[chosen]
         self.scores_ = score
         self.values_ = np.clip(score + slope(middle), _CAUTION, 1.0 - _CAUTION)

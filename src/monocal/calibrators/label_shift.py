@@ -140,7 +140,7 @@ class LabelShift(Calibrator):
         """
         check_is_fitted(self)
         if (X is None) == (prior is None):
-            raise InputError("adapt takes either X, rows without labels, or prior, known class frequencies.")
+            raise InputError("adapt takes either X, rows without labels, or prior, frequencies.")
         m = len(self.calibration_prior_)
         if prior is not None:
             return self._set_prior(_check_prior(prior, m))

@@ -71,12 +71,13 @@ def positive_factor(x: Any) -> Any:
     return xp.exp(_REACH * xp.tanh(x / _REACH))
 
 
-def new_layers(sizes: Sequence[int], random: np.random.Generator, last_zero: bool = True) -> list[ndarray]:
+def new_layers(sizes: Sequence[int], random: Any, last_zero: bool = True) -> list[ndarray]:
     """Weights uniform in ``+- sqrt(6 / (in + out))``, biases 0; the last layer zero, if the network is to start at 0."""
     layers = []
     for i, (a, b) in enumerate(pairwise(sizes)):
         reach = 0.0 if last_zero and i == len(sizes) - 2 else np.sqrt(6.0 / (a + b))
-        layers += [random.uniform(-reach, reach, size=(a, b)).astype(np.float32), np.zeros(b, np.float32)]
+        weights = random.uniform(-reach, reach, size=(a, b))
+        layers += [weights.astype(np.float32), np.zeros(b, np.float32)]
     return layers
 
 
@@ -132,13 +133,14 @@ class NetworkCalibrator(Calibrator):
         return map_rows(lifted, logits)
 
     def _probabilities(self, logits: ndarray) -> ndarray:
-        return map_rows(lambda z: ordered_softmax(np.where(np.isinf(z), -np.inf, self._scaled(z))), logits)
+        def one(z: ndarray) -> ndarray:
+            return ordered_softmax(np.where(np.isinf(z), -np.inf, self._scaled(z)))
+
+        return map_rows(one, logits)
 
     def _check_training(self, hidden: Any) -> None:
         if not isinstance(hidden, tuple | list):
-            raise InputError(
-                f"hidden must be a tuple of layer sizes such as (16, 16), but is {type(hidden).__name__}."
-            )
+            raise InputError(f"hidden must be a tuple of layer sizes, but is {type(hidden).__name__}.")
         for size in hidden:
             check_number(size, "hidden: a layer size", least=1, most=10_000, whole=True)
         check_choice(self.loss, "loss", ("nll", "mse"))
@@ -150,7 +152,7 @@ class NetworkCalibrator(Calibrator):
             raise InputError(f"validation must be a share of the rows, below 1, but is {self.validation}.")
 
     def _train(
-        self, logits: ndarray, labels: ndarray, weight: ndarray | None, hidden: Any, from_zero: bool = True
+        self, logits: ndarray, labels: ndarray, weight: Any, hidden: Any, from_zero: bool = True
     ) -> None:
         """Set ``temperature_``, ``layers_``, ``history_`` and ``n_iter_``; ``scale_`` is 1 as yet.
 
@@ -183,19 +185,13 @@ class NetworkCalibrator(Calibrator):
         m = logits.shape[1]
         batch = min(self.batch_size, max(16, _BATCH_LOGITS // m), len(rows))
         check = torch.as_tensor(check[: max(1, _VALIDATION_LOGITS // m)])
-        self._descend(torch, loss, start, rows, check, batch, random)
+        self._descend(torch, loss, start, (rows, check), batch, random)
 
     def _descend(
-        self,
-        torch: Any,
-        loss: Network,
-        start: list[ndarray],
-        rows: ndarray,
-        check: Any,
-        batch: int,
-        random: np.random.Generator,
+        self, torch: Any, loss: Network, start: list[ndarray], parts: Any, batch: int, random: Any
     ) -> None:
-        """Adam on random batches of ``rows``, with a look at the loss of the rows ``check`` every 25 steps."""
+        """Adam on random batches of some rows, with a look at the loss of others every 25 steps."""
+        rows, check = parts
         per_epoch = -(-len(rows) // batch)
         layers = [torch.tensor(layer, requires_grad=True) for layer in start]
         optimiser = torch.optim.Adam(layers, lr=self.learning_rate)
@@ -314,14 +310,14 @@ class ParameterizedTemperatureScaling(NetworkCalibrator):
     def _network(self, torch: Any, logits: ndarray) -> tuple[int, int, Network]:
         features = torch.as_tensor(map_rows(self._features, logits))
         # Cut, and 0 where masked: an infinite product would have no gradient.
-        down = map_rows(lambda z: np.minimum(depths(z) / self.temperature_, 1e4).astype(np.float32), logits)
+        down = map_rows(lambda z: np.minimum(depths(z) / self.temperature_, 1e4), logits)
         down[np.isinf(logits)] = 0.0
-        down = torch.as_tensor(down)
-        return (
-            features.shape[1],
-            1,
-            lambda layers, rows: -down[rows] / self._relative(forward(features[rows], layers)),
-        )
+        down = torch.as_tensor(down.astype(np.float32))
+
+        def divided(layers: list[Any], rows: Any) -> Any:
+            return -down[rows] / self._relative(forward(features[rows], layers))
+
+        return features.shape[1], 1, divided
 
     def _features(self, logits: ndarray) -> ndarray:
         """What the network sees (n, k): the depths of the largest logits below the top, or the logits as published."""
@@ -409,8 +405,8 @@ class IntraOrderPreserving(NetworkCalibrator):
 
     def _fit(self, logits: ndarray, labels: ndarray, weight: ndarray | None) -> None:
         check_choice(self.mode, "mode", ("diag", "oi", "op"))
-        hidden = ((64, 64) if self.mode == "diag" else (32,)) if self.hidden is None else self.hidden
-        self._train(logits, labels, weight, hidden)
+        default = (64, 64) if self.mode == "diag" else (32,)
+        self._train(logits, labels, weight, default if self.hidden is None else self.hidden)
         if self.mode == "diag":
             self.table_ = np.maximum.accumulate(_integral(np, self.layers_, np.float64))
         self.scale_ = last_scale(self._calibrate(logits), labels, weight)
@@ -418,8 +414,9 @@ class IntraOrderPreserving(NetworkCalibrator):
     def _network(self, torch: Any, logits: ndarray) -> tuple[int, int, Network]:
         if self.mode == "diag":
             # Cells and places within them, small; widened batch by batch.
-            cell = torch.as_tensor(map_rows(lambda z: self._place(z)[0].astype(np.int16), logits))
-            inside = torch.as_tensor(map_rows(lambda z: self._place(z)[1].astype(np.float32), logits))
+            cell = torch.as_tensor(map_rows(lambda z: self._place(z)[0], logits).astype(np.int16))
+            inside = map_rows(lambda z: self._place(z)[1].astype(np.float32), logits)
+            inside = torch.as_tensor(inside)
 
             def from_table(layers: list[Any], rows: Any) -> Any:
                 table, at = _integral(torch, layers, torch.float32), cell[rows].long()
@@ -472,10 +469,11 @@ class IntraOrderPreserving(NetworkCalibrator):
 
     def _from_gaps(self, logits: ndarray) -> ndarray:
         d, index = sort_with_index(depths(logits))
-        multipliers = positive_factor(forward(self._features(logits), self.layers_)) / self.temperature_
+        multipliers = positive_factor(forward(self._features(logits), self.layers_))
+        multipliers = (multipliers / self.temperature_).astype(d.dtype)
         value = np.zeros_like(d)
         if d.shape[1] > 1:
-            np.cumsum(np.diff(d, axis=1) * multipliers.astype(d.dtype), axis=1, out=value[:, 1:])
+            np.cumsum(np.diff(d, axis=1) * multipliers, axis=1, out=value[:, 1:])
         return -scatter(value, index)
 
     def _scaled(self, logits: ndarray) -> ndarray:

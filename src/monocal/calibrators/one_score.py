@@ -104,12 +104,11 @@ class PlattScaling(_Linear):
     def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         v = np.clip(scores, -_ODDS, _ODDS) if self.input == "probabilities" else scores
         positive, total = float(weight @ labels), float(weight.sum())
-        targets = np.where(labels == 1, (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0))
+        high, low = (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0)
+        targets = np.where(labels == 1, high, low)
         self._fit_line(v, targets, weight)
         if self.coef_[0] < 0:
-            warn(
-                "PlattScaling: the score ranks the rows the wrong way round: its slope is negative, which reverses their order."
-            )
+            warn("PlattScaling: the score ranks the rows the wrong way round: its slope is negative.")
 
     def _log_odds(self, scores: ndarray) -> ndarray:
         x: ndarray = scores[:, 0]

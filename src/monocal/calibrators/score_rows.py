@@ -307,7 +307,7 @@ class ScoreCalibrator(Calibrator):
                 codes = self._codes_of_fit(context)
                 if first and self.context_ != before:
                     raise InputError(
-                        "context: a block has categories that the blocks before had not. Give context= with arrays in memory."
+                        "context: a block has categories that those before had not: give arrays."
                     )
             yield (
                 values,

@@ -120,7 +120,8 @@ class Stacked(Calibrator):
             model = clone(stage).fit(logits, labels, weight)
             fitted.append(model)
             if place < len(stages) - 1:
-                logits = _distinct(out_of_fold(_settled(stage, model), logits, labels, weight, parts))
+                settled = _settled(stage, model)
+                logits = _distinct(out_of_fold(settled, logits, labels, weight, parts))
         self.stages_ = fitted
 
     def _map_steps(self) -> list[MapStep]:
@@ -148,7 +149,8 @@ def out_of_fold(
     out = np.empty(logits.shape, dtype=np.result_type(logits.dtype, np.float32))
     for train, test in parts:
         share = None if weight is None else weight[train]
-        out[test] = to_numpy(clone(stage).fit(logits[train], labels[train], share).transform(logits[test]))
+        model = clone(stage).fit(logits[train], labels[train], share)
+        out[test] = to_numpy(model.transform(logits[test]))
     return out
 
 
