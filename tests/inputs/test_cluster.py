@@ -123,11 +123,11 @@ def test_evaluate(rows):
     for name, estimate in result.estimates.items():
         assert estimate.value == pytest.approx(whole[name].value, abs=1e-10), name
     assert list(mc.evaluate(lazy, y, metrics="nll").estimates) == ["nll"]
-    with pytest.raises(mc.InputError, match="adaptive_ece need all rows"):
+    with pytest.raises(mc.InputError, match="adaptive_ece needs all rows"):
         mc.evaluate(lazy, y, metrics=["nll", "adaptive_ece"])
     with pytest.raises(mc.InputError, match="all weights are zero"):
         mc.evaluate(lazy, y, sample_weight=0 * weight)
-    with pytest.raises(mc.InputError, match="n_boot: intervals need all rows"):
+    with pytest.raises(mc.InputError, match="n_boot needs all rows"):
         mc.evaluate(lazy, y, n_boot=10)
     for wrong in (
         {"level": 2.0},
