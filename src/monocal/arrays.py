@@ -229,10 +229,7 @@ def by_class(z: np.ndarray) -> np.ndarray:
 
 
 def row_sums(x: Any) -> Any:
-    """Sums over the classes (n, 1), each in an order that does not depend on how many rows there are or how they lie.
-
-    A device adds in an order that depends on the number of rows: there in double precision, so that it leaves no trace.
-    """
+    """Sums over the classes (n, 1), each in an order that does not depend on how many rows there are or how they lie."""
     m = x.shape[-1]
     if type(x) is not np.ndarray:
         if not on_host(x):
@@ -269,11 +266,7 @@ def ordered_log(p: np.ndarray) -> np.ndarray:
 
 
 def keep_argmax(values: Array, logits: Array) -> Array:
-    """Lift the top of a row by one unit where rounding has made it equal to a lower class. In place.
-
-    ``values`` are ordered like ``logits`` but may tie where these do not; ``argmax`` would then name another
-    class than before.
-    """
+    """Lift the top of a row by one unit where rounding has made it equal to a lower class. In place."""
     xp = array_namespace(values)
     other = xp.argmax(values, axis=1) != xp.argmax(logits, axis=1)
     if bool(xp.any(other)):

@@ -59,10 +59,7 @@ def row_slices(rows: Any, size: int | None = None) -> list[slice]:
 def map_rows(
     function: Callable[..., Array], rows: Array, size: int | None = None, aligned: Any = None
 ) -> Array:
-    """``function(rows)`` block by block, for a function that treats every row alone and returns as many; any array library.
-
-    With an array ``aligned`` that has as many rows: ``function(rows, aligned)``.
-    """
+    """``function(rows)`` block by block, for a function that treats every row alone and returns as many; any array library."""
 
     def of(block: slice) -> Array:
         return function(rows[block]) if aligned is None else function(rows[block], aligned[block])
@@ -171,10 +168,7 @@ _pool = _Pool()
 def parallel_map(
     function: Callable[[Any], T], items: Sequence[Any], serial: bool = False, most: int | None = None
 ) -> list[T]:
-    """``[function(x) for x in items]`` on at most ``most`` threads (unless ``serial``); one item is not threaded.
-
-    Where several items fail, the first error is raised, an interrupt before all.
-    """
+    """``[function(x) for x in items]`` on at most ``most`` threads (unless ``serial``); one item is not threaded."""
     if len(items) == 1:
         return [function(items[0])]
     results: dict[int, T] = {}
@@ -300,9 +294,5 @@ def scratch_buffer(name: str, shape: tuple[int, int], dtype: Any = np.float64) -
 
 @cache
 def keep_freed_memory() -> None:
-    """Let the C library of Linux reuse freed arrays of a few megabytes instead of handing their pages back to the system.
-
-    It does so up to the size of the largest array that was freed before: one of 16 MiB, whose pages are never touched. Without
-    it fits of a few thousand rows spend much of their time on new pages (`benchmarks/speed.py`).
-    """
+    """Let the C library of Linux reuse freed arrays of a few megabytes instead of handing their pages back to the system."""
     np.empty(2**21)

@@ -304,10 +304,7 @@ def _quantile_groups(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tu
 def spread_of_groups(
     w: np.ndarray, moments: tuple[np.ndarray, np.ndarray], group: np.ndarray, n_groups: int
 ) -> tuple[float, float]:
-    """The most likely variance of the groups' scales, and the p-value of none; 0 and 1 where fewer than two groups count.
-
-    From weights, slopes and curvatures of rows (n,) at the scale 1.
-    """
+    """The most likely variance of the groups' scales, and the p-value of none; 0 and 1 where fewer than two groups count."""
     (slopes, curvatures), w2 = moments, squared(w)
     noise = w2 * curvatures
     slope, curvature, squares = (np.bincount(group, x, n_groups) for x in (w * slopes, w * curvatures, noise))

@@ -91,10 +91,7 @@ class CalibratedRows:
         )
 
     def moments(self, scale: np.ndarray | float, prior_share: float) -> tuple[np.ndarray, np.ndarray]:
-        """Slope and curvature of each row's negative log-likelihood in its scale, (n,) each.
-
-        The label gives a share to the prior targets, as in `RankCone`.
-        """
+        """Slope and curvature of each row's negative log-likelihood in its scale, (n,) each."""
         xp = array_namespace(self.depth)
         each = like(np.reshape(np.asarray(scale, dtype=np.float64), (-1, 1)), self.depth)
         # Where there is no class, a depth at which it has no probability at any scale.
@@ -121,10 +118,7 @@ class CalibratedRows:
         return to_numpy(xp.where(others > 0, second - xp.log(xp.clip(others, min=1e-300)), 0 * second))
 
     def prior_targets(self, rows: Rows) -> np.ndarray:
-        """The prior targets of `RankCone.leaning_on`, with all that is below the top at the lowest rank.
-
-        No row may share its top among several classes, as in `for_solver`.
-        """
+        """The prior targets of `RankCone.leaning_on`, with all that is below the top at the lowest rank."""
         xp = array_namespace(self.depth)
         share = xp.concat([xp.astype(block.factors, xp.float64) for block in rows.blocks])
         share *= like(self.weight / self.weight.sum(), self.depth)[:, None]
@@ -138,10 +132,7 @@ class CalibratedRows:
         return targets
 
     def for_solver(self, statistics: np.ndarray, factors: Callable[[Array], Array]) -> Rows:
-        """Rows for the solver, with factors computed from their statistics (n, S). Each must have one class on top.
-
-        On a device in single precision, which its kernels take; but the number of a rest may be larger than that holds.
-        """
+        """Rows for the solver, with factors computed from their statistics (n, S). Each must have one class on top."""
         xp = array_namespace(self.depth)
         valid = ~xp.isinf(self.depth)
         masked = not bool(xp.all(valid))

@@ -191,10 +191,7 @@ def _keys_of_block(block: Block) -> tuple[np.ndarray, ...]:
 def choose_shrinkage(
     problem: RankCone, path: Sequence[float], default: float, *, tol: float, max_iter: int
 ) -> float:
-    """A strength of the path by cross-validation; it goes from strong to weak, and each fit is the start of the next.
-
-    Where different rows are few, they are dealt into folds several times.
-    """
+    """A strength of the path by cross-validation; it goes from strong to weak, and each fit is the start of the next."""
     rows = problem.rows
     keys = np.concatenate(rows.sum(_keys_of_block))
     different = len(np.unique(keys))

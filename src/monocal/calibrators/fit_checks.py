@@ -118,10 +118,7 @@ def off_class(rows: CalibratedRows, odds: np.ndarray, n_classes: int) -> str | N
 
 
 def off_rate(p: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> str | None:
-    """The class whose rate is farthest off, by probabilities (n, m), where one is; of two classes it is class 1.
-
-    Of more than two classes, some may never be the label of few rows: they are left out, and so is one class alone.
-    """
+    """The class whose rate is farthest off, by probabilities (n, m), where one is; of two classes it is class 1."""
     m, total, square = p.shape[1], float(weight.sum()), squared(weight)
     frequency, mean = np.bincount(labels, weight, m) / total, weight @ p / total
     # Sum of the squares of (hit - p): the label's own entry is (1 - p)^2, not p^2.

@@ -58,10 +58,7 @@ class RankMap:
     def apply(
         self, logits: Any, output: str, adjustment: Any = None, context: np.ndarray | None = None
     ) -> Array:
-        """Calibrated probabilities or logits (n, m), with the argmax of the logits; masked classes stay masked.
-
-        Logits are in compute precision, 0 at the top of each row; a second stage may know the context (n, C).
-        """
+        """Calibrated probabilities or logits (n, m), with the argmax of the logits; masked classes stay masked."""
         ways = self._ways(logits.shape[1], adjustment)
         if type(logits) is not np.ndarray:
             statistics = () if self.factors is None else self.factors.statistics
@@ -79,10 +76,7 @@ class RankMap:
     def with_rest(
         self, z: np.ndarray, rest: Rest, adjustment: Any, context: np.ndarray | None, top_class: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Calibrated logits of named classes (n, k), and of each class of the rest of their row (n,), which lies below them.
-
-        ``top_class`` (n,) are the classes of the largest logits, by which a second stage may scale rows.
-        """
+        """Calibrated logits of named classes (n, k), and of each class of the rest of their row (n,), which lies below them."""
         ways = self._ways(z.shape[1], adjustment)
         _, arrays, static = steps_as([ways.step], np.asarray, z.dtype)[0]
         with np.errstate(all="ignore"):

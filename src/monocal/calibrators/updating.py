@@ -38,10 +38,7 @@ _NOTHING, _GOLDEN = 1e-9, 0.6180339887498949
 def with_old_labels(
     start: Any, start_rows: float, X: Any, y: Any, sample_weight: Any, context: Any, ignore_index: int | None
 ) -> tuple[Any, Any, Any, Any]:
-    """New rows, labels, weights and context, followed by the same rows as the calibrator ``start`` would label them.
-
-    The latter have the weight of ``start_rows`` rows.
-    """
+    """New rows, labels, weights and context, followed by the same rows as the calibrator ``start`` would label them."""
     check_number(start_rows, "start_rows", least=0)
     if out_of_core(X, y, sample_weight) is not None:
         raise InputError("start: the new rows must be arrays in memory. Rows since the change are enough.")
@@ -89,10 +86,7 @@ def _probabilities(start: Any, X: Any, context: Any) -> np.ndarray:
 
 
 def independent_rows(y: Any, sample_weight: Any, ignore_index: int | None) -> float:
-    """How many rows labels of any shape amount to, where one of weight 1/k is a part of a row; ignored ones are none.
-
-    ``(sum w)^2 / sum w max(w, 1)``, see `calibrated_rows.squared`.
-    """
+    """How many rows labels of any shape amount to, where one of weight 1/k is a part of a row; ignored ones are none."""
     labels = np.ravel(np.asarray(to_numpy(y)))
     weight = np.ones(len(labels))
     if sample_weight is not None:

@@ -90,10 +90,7 @@ class Batch:
         return self.rows.rows if isinstance(self.rows, Flat) else self.rows
 
     def columns(self, y: Any, sample_weight: Any, context: Any = None) -> tuple[Any, Any, Any]:
-        """Labels, weights and context, one of each for each row; names of columns as their places.
-
-        One value of a context may stand for all places of an image or a sequence.
-        """
+        """Labels, weights and context, one of each for each row; names of columns as their places."""
         if not self._plain:
             X, axis = self.original, self.layout.class_axis
             y = by_column(in_dims_of(X, y, axis, "y"), X, axis, self.layout.ignore_index)

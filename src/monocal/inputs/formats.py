@@ -74,10 +74,7 @@ def _text(name: Any) -> str:
 
 
 def named_columns(x: Any, axis: int = -1) -> Any:
-    """A frame for scikit-learn to read the names of classes from; None where they have none.
-
-    Whole numbers that say more than the places of the columns are texts, for scikit-learn reads no names that are numbers.
-    """
+    """A frame for scikit-learn to read the names of classes from; None where they have none."""
     dim = class_dim(x, axis)
     if dim is not None:
         names = list(map(str, x.coords[dim].values.tolist())) if dim in x.coords else []

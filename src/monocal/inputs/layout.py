@@ -117,11 +117,7 @@ class Flat:
         )
 
     def context(self, context: Any) -> Any:
-        """Columns by name, or an array with one value, or one row of values, for each place.
-
-        A column may have fewer axes than there are places: one value for each image counts for all its pixels. An array that
-        could be one such column or a table of several is refused.
-        """
+        """Columns by name, or an array with one value, or one row of values, for each place."""
         if len(self.lead) == 1 or hasattr(context, "columns"):  # a frame has rows already
             return context
         if isinstance(context, Mapping):

@@ -52,11 +52,7 @@ _NONE = np.iinfo(np.int64).min
 
 
 def classes_of(columns: Sequence[str]) -> tuple[str, ...]:
-    """What columns call their classes: ``prob_cat, prob_dog`` -> ``cat, dog``.
-
-    What all names begin with is left out up to its last word that speaks of values, and what they end with likewise; so
-    ``new_york, new_jersey`` stay as they are.
-    """
+    """What columns call their classes: ``prob_cat, prob_dog`` -> ``cat, dog``."""
     words = [[(m.start(), m.end(), m[0].lower()) for m in _WORD.finditer(name)] for name in columns]
     most = max(0, min((len(parts) for parts in words), default=0) - 1)  # a word is left for the class
     front = _count_around(words, range(most))

@@ -117,11 +117,7 @@ class Reader:
         learning: bool = True,
     ) -> tuple[Reader, Checked]:
         """Rows as logits, with their labels, weights, and context as `ContextReader.codes` gives it; and the reader that has
-        seen them.
-
-        Rows may be a part of more that begins at ``first_row``; then all may be without weight. Without ``learning`` the reader
-        stays as it is, and a label may be of a masked class: its likelihood is 0.
-        """
+        seen them."""
         begin, reader = first_row or 0, self
         matrix = read_matrix(X)
         n = matrix.values.shape[0]
@@ -221,10 +217,7 @@ class Source(ABC):
 
     @abstractmethod
     def hold(self, make: Callable[[Checked], Any]) -> Blocks:
-        """Blocks of rows in the caller's own order of classes: ``make(checked)``, which has ``n_rows``.
-
-        They are made once where they can be kept, and in every pass where rows are read again.
-        """
+        """Blocks of rows in the caller's own order of classes: ``make(checked)``, which has ``n_rows``."""
 
     def prepare(self, **how: Any) -> Rows:
         """Rows for the solver; the keywords are those of `Engine.prepare`."""

@@ -67,10 +67,7 @@ def read_matrix(x: Any, name: str = "X") -> CheckedMatrix:
 
 
 def check_logits(x: Any, name: str = "X", first_row: int = 0) -> CheckedMatrix:
-    """Logits (n, m): no NaN, no +inf, at least one finite value a row; ``-inf`` marks a class as not available.
-
-    Rows may be a part of more: the first has number ``first_row`` in messages.
-    """
+    """Logits (n, m): no NaN, no +inf, at least one finite value a row; ``-inf`` marks a class as not available."""
     matrix = read_matrix(x, name)
     z = matrix.values
     with np.errstate(over="ignore", invalid="ignore"):
@@ -230,10 +227,7 @@ def check_labels(y: Any, like: Array, name: str = "y", first_row: int = 0, rows:
 def check_many_labels(
     y: Any, shape: tuple[int, ...], columns: tuple[str, ...] | None, name: str = "y", rows: str = "X"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Labels 0 and 1 (n, L) in double precision, and which entries are known; -1 and NaN are not, and 0 in the result.
-
-    ``columns`` are the names of the labels in ``rows``, whose ``shape`` is this.
-    """
+    """Labels 0 and 1 (n, L) in double precision, and which entries are known; -1 and NaN are not, and 0 in the result."""
     own = class_names(y)
     if None not in (columns, own) and own != columns and set(own or ()) == set(columns or ()):
         raise InputError(f"{name} has the columns of {rows} in another order: use {name}[{rows}.columns].")
@@ -273,10 +267,7 @@ def check_label_available(
 def check_weights(
     sample_weight: Any, like: Array, first_row: int | None = None, name: str = "sample_weight"
 ) -> Array | None:
-    """Non-negative finite weights, one for each row of ``like``; None stays None.
-
-    Not all may be zero, unless the rows are a part of more (``first_row`` is given).
-    """
+    """Non-negative finite weights, one for each row of ``like``; None stays None."""
     if sample_weight is None:
         return None
     n = like.shape[0]
@@ -302,10 +293,7 @@ def check_weights(
 
 
 def ignored_rows(y: Any, sample_weight: Any, n: int, ignore_index: int | None) -> tuple[Any, Any, Any]:
-    """Labels and weights of ``n`` rows with ``ignore_index`` turned into weight zero, and which rows that are (None: none).
-
-    What has another shape is left for `check_labels` and `check_weights` to refuse.
-    """
+    """Labels and weights of ``n`` rows with ``ignore_index`` turned into weight zero, and which rows that are (None: none)."""
     unchanged = y, sample_weight, None
     if ignore_index is None or y is None:
         return unchanged
@@ -441,25 +429,17 @@ def read_numbers(x: Any, name: str, what: str) -> Array:
 
 
 def _read_tensor(x: Any, name: str, what: str) -> Array:
-    problem = None
-    if str(x.layout) != "torch.strided" or x.is_nested:
-        problem = f"sparse and nested tensors are not supported, pass a dense one ({name}.to_dense())."
-    elif x.is_meta:
-        problem = "a tensor on the meta device holds no values. Load them first."
-    elif x.is_complex():
-        problem = f"Complex data not supported. Every entry must be {what}."
-    elif not _TORCH_NUMBERS.fullmatch(str(x.dtype)):
-        problem = f"tensors of type {x.dtype} are not supported. Convert it first ({name}.float())."
-    if problem is not None:
-        raise InputError(f"{name}: {problem}")
+    dense = str(x.layout) == "torch.strided" and not (x.is_nested or x.is_meta)
+    if not dense or not _TORCH_NUMBERS.fullmatch(str(x.dtype)):
+        raise InputError(
+            f"{name}: sparse and nested tensors, those on the meta device and those of type {x.dtype} are not supported (Complex "
+            f"data not supported, either). Every entry must be {what}: pass a dense tensor of floats."
+        )
     return x.detach()
 
 
 def read_floats(x: Any, name: str) -> tuple[Array, float]:
-    """Real numbers of a floating-point type that arithmetic knows, and the machine epsilon of the type they came in.
-
-    What float64 cannot hold is refused: numbers that differ would become equal, and another class the first of the largest.
-    """
+    """Real numbers of a floating-point type that arithmetic knows, and the machine epsilon of the type they came in."""
     values = read_numbers(x, name, "a real number")
     if not is_torch(values):
         if values.dtype in _EPS:
