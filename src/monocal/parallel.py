@@ -83,11 +83,6 @@ def map_blocks(function: Callable[[slice], Array], blocks: list[slice], serial: 
     return out
 
 
-def sum_rows(function: Callable[[slice], T], rows: np.ndarray) -> T:
-    """``function(block)`` added up over the blocks of rows, in a fixed order."""
-    return parallel_sum(function, row_slices(rows))
-
-
 # Threads.
 
 
@@ -138,10 +133,6 @@ class _Pool:
     """The threads of one process other than the callers', as many as were ever of use at once."""
 
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """No thread is there: the state of a child after a fork."""
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._size = 0
@@ -246,8 +237,9 @@ one_blas_thread = _OneBlasThread()
 
 def _reset_after_fork() -> None:
     """In a child only the thread that forked exists, and it is idle."""
+    global _pool
     one_blas_thread.reset()
-    _pool.reset()
+    _pool = _Pool()
     _this_thread.at_work = False
 
 

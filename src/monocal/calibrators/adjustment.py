@@ -107,37 +107,30 @@ class Adjustment:
         groups = [g for g in (self.class_scales, *self.column_scales) if g is not None]
         return max((g.residual for g in groups), default=0.0)
 
-    def check(self, n_classes: int, context: ContextReader | None, name: str) -> None:
-        """Raise ValueError unless scales and ramps are those of so many classes and of these columns."""
-        if self.class_scales is not None:
-            _check_scales(self.class_scales, n_classes, f"{name}.class_scales")
-        columns = () if context is None else context.columns
-        fits = isinstance(self.column_scales, tuple) and len(self.column_scales) == len(columns)
-        expect(fits, f"{name}.column_scales", self.column_scales, "one entry for each column of context")
-        expect(np.shape(self.typical) == (len(columns),), f"{name}.typical", self.typical)
-        for column, scales in zip(columns, self.column_scales, strict=True):
-            expect((scales is None) == (column.kind == NUMBER), f"{name}.column_scales", scales)
-            if scales is not None:
-                _check_scales(scales, len(column.categories), f"{name}.column_scales")
-        expect(isinstance(self.factors, RampFactors), f"{name}.factors", self.factors, "ramps")
-        check_ramps(self.factors, 1 + self.column_scales.count(None), f"{name}.factors")
-        steps, shape = np.asarray(self.steps), (2, self.factors.n_factors)
-        expect(steps.shape == shape and (steps >= 0).all(), f"{name}.steps", steps, "numbers not below 0")
-        expect(steps[0, 0] > 0, f"{name}.steps", steps, "a scale above 0")
-
 
 def check_adjustment(calibrator: Any, value: Any, name: str) -> None:
-    """Rule of `state`: nothing, or a second stage for the classes and the context of the calibrator."""
-    if value is not None:
-        expect(isinstance(value, Adjustment), name, value, "a second stage")
-        value.check(calibrator.n_features_in_, getattr(calibrator, "context_", None), name)
-
-
-def _check_scales(value: Any, n_groups: int, name: str) -> None:
-    expect(isinstance(value, GroupScales), name, value, "scales of groups")
-    scales = np.asarray(value.scales)
-    expect(scales.shape == (n_groups,), name, scales, f"{n_groups} scales")
-    expect((scales >= LOWEST) & (scales <= HIGHEST), name, scales, f"scales from {LOWEST} to {HIGHEST}")
+    """Rule of `state`: nothing, or scales and ramps for the classes and the context of the calibrator."""
+    if value is None:
+        return
+    expect(isinstance(value, Adjustment), name, value, "a second stage")
+    columns = getattr(getattr(calibrator, "context_", None), "columns", ())
+    fits = isinstance(value.column_scales, tuple) and len(value.column_scales) == len(columns)
+    expect(fits, f"{name}.column_scales", value.column_scales, "one entry for each column of context")
+    expect(np.shape(value.typical) == (len(columns),), f"{name}.typical", value.typical)
+    of_numbers = [column.kind == NUMBER for column in columns]
+    none = [scales is None for scales in value.column_scales]
+    expect(none == of_numbers, f"{name}.column_scales", value.column_scales, "none for numbers alone")
+    sizes = [calibrator.n_features_in_, *(len(column.categories) for column in columns)]
+    for groups, size in zip((value.class_scales, *value.column_scales), sizes, strict=True):
+        if groups is not None:
+            scales = np.asarray(groups.scales) if isinstance(groups, GroupScales) else np.zeros(0)
+            right = scales.shape == (size,) and ((scales >= LOWEST) & (scales <= HIGHEST)).all()
+            expect(right, f"{name}.scales", groups, f"{size} scales from {LOWEST} to {HIGHEST}")
+    expect(isinstance(value.factors, RampFactors), f"{name}.factors", value.factors, "ramps")
+    check_ramps(value.factors, 1 + sum(of_numbers), f"{name}.factors")
+    steps = np.asarray(value.steps)
+    right = steps.shape == (2, value.factors.n_factors) and (steps >= 0).all() and steps[0, 0] > 0
+    expect(right, f"{name}.steps", steps, "numbers not below 0, and a scale above 0")
 
 
 def fit_second_stage(

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..arrays import Array, array_namespace, to_numpy
 from ..core.cone import RankCone
-from ..core.engine import SCALE, Block
+from ..core.engine import SCALE
 from ..core.map import LOGITS, PROBABILITIES, MapStep
 from ..core.rows import DOUBLE_BELOW, Rows
 from ..errors import InputError, in_part_of_a_fit, warn
@@ -183,17 +183,15 @@ class ConeCalibrator(Calibrator):
         return [self.rank_map_.step(int(self.n_features_in_), getattr(self, "adjustment_", None))]
 
 
-def _keys_of_block(block: Block) -> tuple[np.ndarray, ...]:
-    depth = to_numpy(block.rows.depth[:, -1 - DEPTHS : -1])  # descending, the top is last
-    return (fold_keys(depth[:, ::-1]),)
-
-
 def choose_shrinkage(
     problem: RankCone, path: Sequence[float], default: float, *, tol: float, max_iter: int
 ) -> float:
     """A strength of the path by cross-validation; it goes from strong to weak, and each fit is the start of the next."""
     rows = problem.rows
-    keys = np.concatenate(rows.sum(_keys_of_block))
+    # Depths from the top down, without that of the top.
+    keys = np.concatenate(
+        rows.sum(lambda block: (fold_keys(to_numpy(block.rows.depth[:, -1 - DEPTHS : -1])[:, ::-1]),))
+    )
     different = len(np.unique(keys))
     folds = min(FOLDS, different)
     if folds < 2:

@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from ..arrays import ordered_softmax
 from ..inputs.validation import check_choice
-from ..parallel import one_blas_thread, sum_rows
+from ..parallel import one_blas_thread, parallel_sum, row_slices
 from ..solver import ConeProblem, Expansion, Solution, minimize
 from . import state
 from .binning import ProbabilityCalibrator, softmax
@@ -99,7 +99,7 @@ class EnsembleTemperatureScaling(ProbabilityCalibrator):
                 return np.zeros((3, 3))
             return np.array([[share[block] @ np.vecdot(a, b) for a in parts] for b in parts])
 
-        gram = sum_rows(moments, logits)
+        gram = parallel_sum(moments, row_slices(logits))
         if self.loss == "nll":
             w = most_likely_mixture(at_label, share, np.full(3, 1.0 / 3.0)).coefficients
             self.weights_ = w / w.sum()

@@ -25,7 +25,7 @@ from ..core.rows import DOUBLE_BELOW, Rows
 from ..errors import InputError, part_of_a_fit
 from ..inputs.reader import ArraySource, Source
 from ..inputs.validation import check_choice
-from ..parallel import sum_rows
+from ..parallel import parallel_sum, row_slices
 from ..solver import Solution, Status
 from . import state
 from .cone_calibrator import PRIOR_ROWS, ConeCalibrator, warn_if_unfinished
@@ -152,7 +152,7 @@ def brier_scale(
             slope = 2.0 * (np.vecdot(p, p_depth) - p_depth[at] - mean * (np.vecdot(p, p) - p[at]))
         return np.array([w @ square, w @ slope])
 
-    value, slope = sum_rows(one, logits)
+    value, slope = parallel_sum(one, row_slices(logits))
     return float(value), float(slope)
 
 

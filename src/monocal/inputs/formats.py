@@ -8,6 +8,7 @@ polars and pyarrow go through narwhals. Numbers of a GPU that are not torch's, a
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -159,12 +160,6 @@ def class_dim(x: Any, axis: int) -> Any:
     return x.dims[axis] if labelled else None
 
 
-def own_name(dim: Any) -> str | None:
-    """The name that the caller gave a dimension; None for those that xarray makes up, such as ``dim_1``."""
-    name = str(dim)
-    return None if dim is None or (name.startswith("dim_") and name[4:].isdecimal()) else name
-
-
 def in_dims_of(x: Any, values: Any, axis: int, name: str, of: str = "X") -> Any:
     """Labels or weights with their dimensions in the order of those of ``x``, by name; as they are where one has no names.
 
@@ -175,7 +170,8 @@ def in_dims_of(x: Any, values: Any, axis: int, name: str, of: str = "X") -> Any:
     lead = [dim for i, dim in enumerate(x.dims) if i != axis % x.ndim]
     if set(values.dims) == set(lead):
         return values.transpose(*lead)
-    shared = [dim for dim in values.dims if own_name(dim) is not None and dim in x.dims]
+    # Names such as ``dim_1`` are made up by xarray.
+    shared = [dim for dim in values.dims if dim in x.dims and not re.fullmatch(r"dim_\d+", str(dim))]
     if any(dim not in lead or lead.index(dim) != values.dims.index(dim) for dim in shared):
         raise InputError(
             f"{name} has the dimensions {values.dims} and {of} has {x.dims}, of which {x.dims[axis]!r} is that of the classes: "

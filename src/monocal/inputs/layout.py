@@ -30,12 +30,11 @@ class Layout:
     ignore_index: int | None = None  # a pixel or token with this label does not count
 
     def __post_init__(self) -> None:
-        if not _is_whole(self.class_axis):
-            raise InputError(f"{option('class_axis')} must be a whole number, but is {self.class_axis!r}.")
-        if self.ignore_index is not None and not _is_whole(self.ignore_index):
-            raise InputError(
-                f"{option('ignore_index')} must be a whole number or None, but is {self.ignore_index!r}."
-            )
+        for name, value in (("class_axis", self.class_axis), ("ignore_index", self.ignore_index)):
+            none = " or None" if name == "ignore_index" else ""
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not whole and not (none and value is None):
+                raise InputError(f"{option(name)} must be a whole number{none}, but is {value!r}.")
 
     def flat(self, array: Any, name: str = "X") -> Flat:
         """An array of two axes or more as rows."""
@@ -61,10 +60,6 @@ class Layout:
         """Whether an array, or what becomes one, is rows of classes already."""
         ndim = getattr(array, "ndim", 2)
         return (ndim < 2 and self.class_axis == -1) or (ndim == 2 and self.class_axis in (-1, 1))
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 ROWS = Layout()  # one row per sample, one column per class, and all labels count
