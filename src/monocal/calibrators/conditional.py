@@ -270,16 +270,7 @@ class ConditionalMCCT(ConeCalibrator):
     def explain(self) -> Explanation:
         """The active atoms and what they do: a sequence of `Effect`, and with ``str`` or ``print`` the same in words."""
         check_is_fitted(self)
-        classes = getattr(self, "feature_names_in_", range(self.n_features_in_))
-        return explain(
-            self.coefficients_,
-            self.factors_,
-            self.factor_means_,
-            self.n_atoms_,
-            getattr(self, "adjustment_", None),  # files of 0.1 have none
-            list(classes),
-            getattr(self, "context_", None),
-        )
+        return explain(self)
 
 
 def starts_of_many(n_ranks: int) -> np.ndarray | None:

@@ -18,9 +18,7 @@ import numpy as np
 
 from ..core.engine import BIAS, SCALE
 from ..core.statistics import RampFactors, statistic_name
-from ..inputs.context import ContextReader
 from ..notebook import html_table
-from .adjustment import Adjustment
 
 # Groups whose scale is nearer to 1 than this are not listed; and the most groups that are listed in words.
 _LEAST_EFFECT, _MOST_GROUPS = 0.005, 12
@@ -28,40 +26,18 @@ _LEAST_EFFECT, _MOST_GROUPS = 0.005, 12
 
 @dataclass(frozen=True)
 class Effect:
-    """One active atom.
+    """One active atom, of the first stage, or of the second, whose ``log_odds`` are those of calibrated probabilities."""
 
-    Attributes
-    ----------
-    kind : {"scale", "bias"}
-    statistic : str or None
-        None: the same for all samples.
-    side : {"above", "below"} or None
-    knot, full_from : float or None
-        The effect begins at ``knot`` and is there in full from ``full_from`` on.
-    start : int
-        First rank concerned, 0 the lowest in use.
-    n_top : int
-        Number of ranks concerned, from the top.
-    coefficient : float
-        What is added in full.
-    mean : float
-        What is added on average over the calibration set.
-    effect : float
-        Scale: ``coefficient`` relative to the mean scale of the largest logit. Bias: the factor ``exp(coefficient)`` on the odds.
-    stage : int
-        1, or 2 for what comes after: ``log_odds`` there are those of calibrated probabilities.
-    """
-
-    kind: str
-    statistic: str | None
-    side: str | None
-    knot: float | None
-    full_from: float | None
-    start: int
-    n_top: int
-    coefficient: float
-    mean: float
-    effect: float
+    kind: str  # "scale" or "bias"
+    statistic: str | None  # None: the same for all samples
+    side: str | None  # "above" or "below"
+    knot: float | None  # where the effect begins
+    full_from: float | None  # where it is there in full
+    start: int  # first rank concerned, 0 the lowest in use
+    n_top: int  # number of ranks concerned, from the top
+    coefficient: float  # what is added in full
+    mean: float  # what is added on average over the calibration set
+    effect: float  # relative to the mean scale of the largest logit; of a bias the factor on the odds
     stage: int = 1
 
     def __str__(self) -> str:
@@ -77,24 +53,12 @@ class Effect:
 
 @dataclass(frozen=True)
 class GroupEffect:
-    """What a top class, or a category of a column, does to how sure a row is.
+    """What a top class, or a category of a column, does to how sure a row is."""
 
-    Attributes
-    ----------
-    column : str or None
-        Of the context; None for the top class.
-    group : str or int
-        The class or category.
-    scale : float
-        What all logits are multiplied by; 1 for a group that no calibration row had.
-    rows : float
-        Calibration rows of the group.
-    """
-
-    column: str | None
-    group: Any
-    scale: float
-    rows: float
+    column: str | None  # of the context; None for the top class
+    group: Any  # the class or category
+    scale: float  # what all logits are multiplied by; 1 for a group that no calibration row had
+    rows: float  # calibration rows of the group
 
     def __str__(self) -> str:
         who = f"{self.column} {self.group!r}" if self.column else f"when the top class is {self.group!r}"
@@ -138,33 +102,28 @@ class Explanation(Sequence[Effect]):
         return "\n".join(lines)
 
 
-def explain(
-    coefficients: np.ndarray,
-    factors: RampFactors,
-    factor_means: np.ndarray,
-    n_atoms: int,
-    adjustment: Adjustment | None = None,
-    classes: Sequence[Any] = (),
-    context: ContextReader | None = None,
-) -> Explanation:
-    """From coefficients (2, K, r) and the mean factors (K,) of the calibration set, and from the second stage."""
-    mean_scale = float(factor_means @ coefficients[SCALE].sum(axis=1))
-    zeros = np.zeros(len(factors.statistics))
-    effects = _effects(coefficients, factors, factor_means, zeros, mean_scale, 1)
+def explain(cal: Any) -> Explanation:
+    """What a fitted `ConditionalMCCT` does, from its coefficients (2, K, r), the mean of each factor, and its second stage."""
+    coefficients, means = cal.coefficients_, cal.factor_means_
+    second = getattr(cal, "adjustment_", None)  # files of 0.1 have none
+    mean_scale = float(means @ coefficients[SCALE].sum(axis=1))
+    zeros = np.zeros(len(cal.factors_.statistics))
+    effects = _effects(coefficients, cal.factors_, means, zeros, mean_scale, 1)
     effects.sort(key=lambda e: (e.statistic is not None, e.kind == "bias", -e.mean))
-    if adjustment is None:
-        return Explanation(tuple(effects), n_atoms, mean_scale)
-    steps = np.zeros((2, adjustment.factors.n_factors, coefficients.shape[2]))
-    steps[SCALE, :, 0], steps[BIAS, :, -1] = adjustment.steps
-    numbers = [t for t, c in zip(adjustment.typical, adjustment.column_scales, strict=True) if c is None]
-    scale = float(adjustment.factor_means @ adjustment.steps[SCALE])
-    later = _effects(steps, adjustment.factors, adjustment.factor_means, [0.0, *numbers], scale, 2)
+    if second is None:
+        return Explanation(tuple(effects), cal.n_atoms_, mean_scale)
+    steps = np.zeros((2, second.factors.n_factors, coefficients.shape[2]))
+    steps[SCALE, :, 0], steps[BIAS, :, -1] = second.steps
+    numbers = [t for t, c in zip(second.typical, second.column_scales, strict=True) if c is None]
+    scale = float(second.factor_means @ second.steps[SCALE])
+    later = _effects(steps, second.factors, second.factor_means, [0.0, *numbers], scale, 2)
     # All other scales of the second stage are added to the first.
     kept = (e for e in later if e.kind == "bias" or e.statistic is not None)
     effects += sorted(kept, key=lambda e: -e.mean)
-    columns = () if context is None else context.columns
-    tables: list[tuple[Any, Sequence[Any], Any]] = [(None, classes, adjustment.class_scales)]
-    tables += [(c.name, c.categories, g) for c, g in zip(columns, adjustment.column_scales, strict=True)]
+    classes = list(getattr(cal, "feature_names_in_", range(cal.n_features_in_)))
+    columns = getattr(getattr(cal, "context_", None), "columns", ())
+    tables = [(None, classes, second.class_scales)]
+    tables += [(c.name, c.categories, g) for c, g in zip(columns, second.column_scales, strict=True)]
     groups = [
         GroupEffect(column, name, float(scale), float(rows))
         for column, names, of_group in tables
@@ -172,7 +131,7 @@ def explain(
         for name, scale, rows in zip(names, of_group.scales, of_group.rows, strict=True)
         if abs(scale - 1.0) >= _LEAST_EFFECT
     ]
-    return Explanation(tuple(effects), n_atoms, mean_scale, tuple(groups))
+    return Explanation(tuple(effects), cal.n_atoms_, mean_scale, tuple(groups))
 
 
 def _effects(
