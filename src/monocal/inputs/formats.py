@@ -61,13 +61,13 @@ def class_names(x: Any, axis: int = -1) -> tuple[str, ...] | None:
     """What a frame or a labelled array calls the classes, as text; None where it has no names."""
     dim = class_dim(x, axis)
     if dim is not None:
-        return tuple(map(_text, x.coords[dim].values.tolist())) if dim in x.coords else None
+        return tuple(map(as_text, x.coords[dim].values.tolist())) if dim in x.coords else None
     if not hasattr(x, "columns") or len(column_names(x)) < 2:  # one column is a score
         return None
-    return tuple(map(_text, column_names(x)))
+    return tuple(map(as_text, column_names(x)))
 
 
-def _text(name: Any) -> str:
+def as_text(name: Any) -> str:
     """A name as text; 2.0 and True, which frames make of 2 and 1, as these."""
     number = name.item() if isinstance(name, np.generic) else name
     whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
@@ -85,7 +85,7 @@ def named_columns(x: Any, axis: int = -1) -> Any:
     names = column_names(x)
     plain = all(isinstance(name, str) for name in names) or names == [*range(len(names))]
     if not plain:
-        return sys.modules["pandas"].DataFrame(columns=list(map(_text, names)))
+        return sys.modules["pandas"].DataFrame(columns=list(map(as_text, names)))
     x = getattr(x, "_meta", x)  # a frame of Dask without its rows
     return sys.modules["pyarrow"].Table.from_batches([x]) if type(x).__name__ == "RecordBatch" else x
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays import to_numpy
 from ..errors import InputError
-from .formats import as_array, class_names
+from .formats import as_array, as_text, class_names
 
 Part = Literal["cal", "test"]
 
@@ -108,32 +108,29 @@ def by_column(y: Any, X: Any, class_axis: int = -1, ignore_index: int | None = N
             "Put the columns in order, and number classes and columns 0..m-1."
         )
     labels = np.asarray(to_numpy(as_array(y)))
-    if labels.dtype.kind in "OUT" and all(isinstance(word, str) for word in labels.flat):
-        numbers = numbers_of(labels.ravel().tolist(), classes)
-        if None not in numbers:
-            return np.array(numbers, dtype=np.int64).reshape(labels.shape)
-        row = numbers.index(None)
-        word = str(labels.flat[row])
-        if not re.fullmatch(r"\s*-?[\d.]+\s*", word):
-            raise InputError(
-                f"{name}: label {word!r} in row {row} is none of the columns {listing(names)}. Correct the label, or give a "
-                "column for its class."
-            )
-    if columns is None:
+    words = labels.dtype.kind in "OUT" and all(isinstance(word, str) for word in labels.flat)
+    if columns is None and not words:
         return y
-    if labels.dtype.kind not in "fiub":
-        try:
-            labels = labels.astype(np.float64)
-        except (TypeError, ValueError):
-            return y  # refused where labels are checked
-    places, wrong = places_by_column(labels.ravel(), columns, ignore_index)
-    if wrong is not None:
+    try:
+        distinct, which = np.unique(labels if words else labels.astype(np.float64), return_inverse=True)
+    except (TypeError, ValueError):
+        return y  # refused where labels are checked
+    keys = list(map(as_text, distinct.tolist()))
+    # A label whose column stands where ``ignore_index`` points would be ignored as well.
+    numbers = [None if number == ignore_index else number for number in numbers_of(keys, classes)]
+    if ignore_index is not None:
+        numbers = [ignore_index if k == str(ignore_index) else n for k, n in zip(keys, numbers, strict=True)]
+    if None in numbers:
+        wrong = numbers.index(None)
+        if columns is None and re.fullmatch(r"\s*-?[\d.]+\s*", keys[wrong]):
+            return y
+        row = int(np.argmax(which.reshape(-1) == wrong))
+        shown = repr(keys[wrong]) if words else keys[wrong]
         raise InputError(
-            f"{name}: label {labels.flat[wrong]} in row {wrong} is none of the columns {listing(names)}: labels are the names of "
-            "the columns where these are whole numbers. Correct the label; or, if labels count the columns from 0, pass an array "
-            "without names of columns."
+            f"{name}: label {shown} in row {row} is none of the columns {listing(names)}. Correct the label, or give a column "
+            "for its class; where labels count the columns, pass an array without names."
         )
-    return places.reshape(labels.shape)
+    return np.array(numbers, dtype=np.int64)[which.reshape(-1)].reshape(labels.shape)
 
 
 def numbers_of(words: Sequence[str], classes: Sequence[str]) -> list[int | None]:
