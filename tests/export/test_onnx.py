@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from exportable import KINDS, M, fit_set, fitted_kind, hostile_rows, sane
+from exportable import KINDS, M, fit_set, fitted_kind, hostile_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -27,16 +27,6 @@ SHARED = [
     "toplabel_cifar10_resnet50_brier",
     "toplabel_cifar10_wide_resnet_flsd53",
 ]
-
-
-@pytest.fixture(params=KINDS)
-def fitted(request):
-    return fitted_kind(request.param)
-
-
-@pytest.fixture
-def rows():
-    return hostile_rows()
 
 
 def session(model):
@@ -79,34 +69,6 @@ def test_parity_on_real_logits(name, shared_logits):
         p = cal.to_torch()(torch.from_numpy(data.logits_test))
         np.testing.assert_allclose(p, expected, rtol=0, atol=2e-6)
         assert_order_kept(data.logits_test, p)
-
-
-@pytest.mark.parametrize(("dtype", "unit", "bound"), [("float32", 1, 1e-6), ("float64", np.pi, 1e-12)])
-def test_parity_and_order_on_hard_rows(fitted, rows, dtype, unit, bound):
-    z = rows.astype(dtype) * unit
-    model = fitted.to_onnx(dtype=dtype)
-    assert {node.domain for node in model.graph.node} == {""}
-    assert [o.version for o in model.opset_import if o.domain == ""] == [17]
-    one = session(model)
-    assert one.get_inputs()[0].shape == ["batch", M]
-    p = one.run(None, {"logits": z})[0]
-    assert p.dtype == dtype
-    assert_order_kept(z, p)
-    assert (p[np.isinf(z)] == 0).all()
-    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-6)
-    ordinary = sane(z)
-    np.testing.assert_allclose(p[ordinary], fitted.predict_proba(z)[ordinary], rtol=0, atol=bound)
-    np.testing.assert_array_equal(one.run(None, {"logits": z[:1]})[0], p[:1])
-    assert one.run(None, {"logits": z[:0]})[0].shape == (0, M)
-
-
-def test_calibrated_logits_output(fitted, rows):
-    f = run(fitted.to_onnx(output="logits"), rows)
-    assert_order_kept(rows, f)
-    assert (np.isneginf(f) == np.isneginf(rows)).all()
-    ordinary = sane(rows)
-    from_top = (f - f.max(axis=1, keepdims=True))[ordinary]
-    np.testing.assert_allclose(from_top, fitted.transform(rows)[ordinary], rtol=1e-6, atol=2e-5)
 
 
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
@@ -162,6 +124,20 @@ def test_probabilities_with_zeros():
     got = run(model, hard)
     np.testing.assert_allclose(got, cal.predict_proba(hard), rtol=0, atol=1e-6)
     assert_order_kept(hard, got)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_graph_is_standard_and_of_any_batch_size(kind):
+    """Parity and order on hard rows: tests/test_row_independence.py, for every method and export."""
+    model, z = fitted_kind(kind).to_onnx(), hostile_rows()
+    assert {node.domain for node in model.graph.node} == {""}
+    assert [o.version for o in model.opset_import if o.domain == ""] == [17]
+    one = session(model)
+    assert one.get_inputs()[0].shape == ["batch", M]
+    p = one.run(None, {"logits": z})[0]
+    np.testing.assert_array_equal(one.run(None, {"logits": z[:1]})[0], p[:1])
+    assert one.run(None, {"logits": z[:0]})[0].shape == (0, M)
+    assert (p[np.isinf(z)] == 0).all()
 
 
 def test_one_class():

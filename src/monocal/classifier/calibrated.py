@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score
@@ -35,7 +34,7 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from ..arrays import array_namespace, is_torch, to_numpy
+from ..arrays import is_torch, to_numpy
 from ..calibrators import Calibrator
 from ..calibrators.binary_mcct import BinaryMCCT
 from ..calibrators.mcct import MCCT
@@ -109,7 +108,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     a warning says in how many rows.
 
     A matrix of labels (n, L), 0 and 1, is calibrated label by label. `predict_proba` then gives P(label) as (n, L), also where
-    the estimator gives a list. Results are tensors where the estimator answers with tensors, else numpy arrays.
+    the estimator gives a list. Results are numpy arrays.
 
     Examples
     --------
@@ -163,8 +162,6 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if y is None:
             raise InputError("CalibratedClassifier requires y to be passed, but the target y is None.")
         X, y = indexable(X, y)
-        # An estimator that works on tensors takes its labels as tensors, too.
-        tensors = is_torch(X) and (is_torch(y) or bool(get_config()["array_api_dispatch"]))
         y = _labels(y)
         if not len(y):
             raise InputError("X has 0 sample(s) while a minimum of 1 is required.")
@@ -176,7 +173,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         classes, places = _classes(y, estimator if prefit else None)
         response = response_method(estimator, self._calibrator(len(classes), y.ndim == 2))
         routed = self._routed(estimator, sample_weight, fit_params)
-        trainer = Trainer(estimator, X, y, places, len(classes), response, routed.estimator.fit, tensors)
+        trainer = Trainer(estimator, X, y, places, len(classes), response, routed.estimator.fit)
         splits = []
         if ensemble or not prefit:
             cv = check_cv(self.cv, y, classifier=True)
@@ -227,15 +224,12 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         p = self.predict_proba(X, context)
         if self.calibrated_classifiers_[0].has_many_labels:
             return (p > 0.5).astype(np.intp)
-        xp = array_namespace(p)
-        labels = self.classes_[to_numpy(xp.argmax(p, axis=1))]
-        as_tensor = is_torch(p) and labels.dtype.kind in "iufb"
-        return xp.asarray(labels, device=p.device) if as_tensor else labels
+        return self.classes_[p.argmax(axis=1)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, context: Any = None) -> float:
         """Accuracy; ``context`` as in `fit`."""
-        y, predicted = (to_numpy(v) if is_torch(v) else v for v in (y, self.predict(X, context)))
-        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+        y = to_numpy(y) if is_torch(y) else y
+        return float(accuracy_score(y, self.predict(X, context), sample_weight=sample_weight))
 
     def to_onnx(
         self,

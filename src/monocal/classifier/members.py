@@ -15,7 +15,6 @@ A class that every member names is named: where rounding ties it with another, i
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ..arrays import array_namespace, device_of, keep_argmax, to_numpy
+from ..arrays import keep_argmax
 from ..calibrators import Calibrator
 from ..calibrators.multilabel import MultilabelMCCT
 from ..sklearn_private import params_of_rows, rows_of
@@ -89,7 +88,7 @@ class CalibratedModel:
         own = self.calibrators[0].predict_proba(self.scores(X), **keywords)
         if len(self.seen) == len(self.classes):
             return own
-        p = array_namespace(own).zeros((len(own), len(self.classes)), dtype=own.dtype, **device_of(own))
+        p = np.zeros((len(own), len(self.classes)), dtype=own.dtype)
         p[:, self.seen] = own
         return p
 
@@ -99,13 +98,12 @@ def mean_of_members(members: Sequence[CalibratedModel], X: Any, context: Any) ->
     first = members[0].predict_proba(X, context)
     if len(members) == 1:
         return first
-    xp = array_namespace(first)
-    named = xp.argmax(first, axis=1)
-    agreed, total = named == named, first
+    named, total = first.argmax(axis=1), first
+    agreed = named == named
     for member in members[1:]:
         p = member.predict_proba(X, context)
         total = total + p
-        agreed &= xp.argmax(p, axis=1) == named
+        agreed &= p.argmax(axis=1) == named
     mean = total / len(members)
     if not members[0].has_many_labels:
         mean[agreed] = keep_argmax(mean[agreed], first[agreed])
@@ -139,8 +137,6 @@ class Trainer:
         Or labels.
     response : {"decision_function", "predict_proba"}
     fit_params : dict
-    tensors : bool
-        Whether labels go to the estimator as tensors on the device of X.
     """
 
     estimator: Any
@@ -150,7 +146,6 @@ class Trainer:
     n_classes: int
     response: str
     fit_params: dict[str, Any]
-    tensors: bool
 
     def fold(self, train: np.ndarray, test: np.ndarray) -> Fold | None:
         """The scores of a fold by a model that has not seen it; None where they say nothing."""
@@ -166,7 +161,7 @@ class Trainer:
 
     def scores(self, model: Any, rows: np.ndarray, n_columns: int) -> np.ndarray:
         of = label_scores if self.labels.ndim == 2 else scores_of
-        return to_numpy(of(model, rows_of(self.X, rows), self.response, n_columns))
+        return of(model, rows_of(self.X, rows), self.response, n_columns)
 
     def fit(self, rows: np.ndarray | None = None) -> tuple[Any, bool]:
         """A copy of the estimator fitted on some rows, or all, and whether it had to be given places 0..k-1 for labels."""
@@ -175,17 +170,14 @@ class Trainer:
             X, y = rows_of(X, rows), y[rows]
             keywords = params_of_rows(self.X, keywords, indices=rows)
 
-        def in_kind(labels: np.ndarray) -> Any:
-            return sys.modules["torch"].as_tensor(labels, device=X.device) if self.tensors else labels
-
         try:
-            return clone(self.estimator).fit(X, in_kind(y), **keywords), False
+            return clone(self.estimator).fit(X, y, **keywords), False
         except (ValueError, TypeError) as refusal:
             names, places = np.unique(y, return_inverse=True)
             if y.ndim == 2 or np.array_equal(names, np.arange(len(names))):
                 raise
             try:
-                return clone(self.estimator).fit(X, in_kind(places), **keywords), True
+                return clone(self.estimator).fit(X, places, **keywords), True
             except Exception:  # an estimator may raise anything
                 # The labels were not the reason, so the first error is the one to report.
                 raise refusal from None

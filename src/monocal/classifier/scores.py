@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
-from ..arrays import array_namespace, is_torch, to_numpy
+from ..arrays import array_namespace, to_numpy
 from ..calibrators import Calibrator
 from ..errors import InputError, warn
 from ..inputs.names import places_among
@@ -70,22 +70,18 @@ def scores_pairs(model: Any) -> bool:
     return getattr(scoring_estimator(model), "decision_function_shape", None) == "ovo"
 
 
-def scores_of(model: Any, X: Any, response: str, n_classes: int) -> Any:
-    """Logits or probabilities (n, m) of a fitted classifier, of torch where it answers with a tensor, else of numpy."""
-    scores = getattr(model, response)(X)
-    scores = scores.detach() if is_torch(scores) else np.asarray(scores)
-    xp = array_namespace(scores)
-    if not xp.isdtype(scores.dtype, "real floating"):
-        scores = xp.astype(scores, xp.float64)
+def scores_of(model: Any, X: Any, response: str, n_classes: int) -> np.ndarray:
+    """Logits or probabilities (n, m) of a fitted classifier."""
+    scores = to_numpy(getattr(model, response)(X))
+    scores = scores if scores.dtype.kind == "f" else scores.astype(np.float64)
     if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1 and n_classes == 2):
-        scores = xp.reshape(scores, (-1, 1))
+        scores = scores.reshape(-1, 1)
         if n_classes == 2:
-            zero_or_rest = xp.zeros_like(scores) if response == "decision_function" else 1 - scores
-            scores = xp.concat([zero_or_rest, scores], axis=1)
+            zero_or_rest = np.zeros_like(scores) if response == "decision_function" else 1 - scores
+            scores = np.hstack([zero_or_rest, scores])
     pairs = n_classes * (n_classes - 1) // 2
     if n_classes > 2 and response == "decision_function" and scores_pairs(model) and scores.shape[1] == pairs:
-        values = to_numpy(scores)
-        scores = scores_from_pairs(values < 0, -values, n_classes)
+        scores = scores_from_pairs(scores < 0, -scores, n_classes)
     _check_shape(scores, response, n_classes)
     return scores if response == "decision_function" else resolvable(scores)
 
@@ -134,7 +130,7 @@ def warn_of_other_predictions(model: Any, X: Any, response: str, n_classes: int)
         return
     n = X.shape[0] if hasattr(X, "shape") else len(X)
     some = rows_of(X, np.unique(np.linspace(0, n - 1, _COMPARED).astype(np.intp)))
-    values = to_numpy(scores_of(model, some, response, n_classes))
+    values = scores_of(model, some, response, n_classes)
     predicted = places_among(to_numpy(model.predict(some)), to_numpy(model.classes_))
     rounding = 8 * np.finfo(values.dtype).eps * np.abs(values).max(axis=1)
     other = (values[np.arange(len(values)), predicted] < values.max(axis=1) - rounding).sum()

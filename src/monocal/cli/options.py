@@ -120,8 +120,7 @@ OPTIONS: dict[str, Any] = {
     "append_to": _flag("--append-to", "An ONNX classifier to write with the calibrator at its end."),
     "ndim": _flag(
         "--ndim",
-        "How many axes its input has: 4 for images (N, C, H, W), 1 for one score per row, any (onnx only). Left out: 2.",
-        metavar="NUMBER|any",
+        "How many axes its input has: 4 for images (N, C, H, W), 1 for one score per row. Left out: 2.",
     ),
     # How a file is read: the fields of `Reading`.
     "kind": _flag("--kind --input", "What the numbers are, where their name does not say it. Never guessed."),

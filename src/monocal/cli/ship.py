@@ -28,7 +28,7 @@ def export(
     to: Literal["onnx", "torch"],
     out: Path,
     append_to: Path | None = None,
-    ndim: str | None = None,
+    ndim: int | None = None,
     force: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -43,11 +43,8 @@ def export(
 
     if append_to is not None and to != "onnx":
         raise InputError("--append-to works with --to onnx only.")
-    if ndim == "any" and to != "onnx":
-        raise InputError("--ndim any works with --to onnx only: an exported program has one number of axes.")
-    if ndim not in (None, "any") and (not ndim.isdecimal() or int(ndim) < 1):
-        raise InputError(f"--ndim must be a whole number of at least 1, or any, but is {ndim!r}.")
-    axes = ndim if ndim in (None, "any") else int(ndim)
+    if ndim is not None and ndim < 1:
+        raise InputError(f"--ndim must be at least 1, but is {ndim}.")
     output.check_extension(out, ".onnx" if to == "onnx" else ".pt2")
     output.check_not_read(out, calibrator, append_to)
     if append_to is not None and out.exists():
@@ -58,10 +55,10 @@ def export(
     with atomic_path(out, force=force) as temporary:
         model = load(calibrator)
         if to == "onnx":
-            graph = model.to_onnx(append_to=append_to, ndim=axes)
+            graph = model.to_onnx(append_to=append_to, ndim=ndim)
             require("onnx", "onnx").save(graph, str(temporary))
         else:
-            _write_torch(model, temporary, int(axes or 2))
+            _write_torch(model, temporary, ndim or 2)
     if as_json:
         output.print_json({"out": out, "to": to, "class": type(model).__name__})
     else:

@@ -38,7 +38,7 @@ def to_onnx(
     tensor: str | None = None,
     output: str = "probabilities",
     dtype: str = "float32",
-    ndim: int | str | None = None,
+    ndim: int | None = None,
     force: bool = False,
 ) -> onnx.ModelProto:
     """The calibrator as an ONNX model, or a classifier's ONNX model with the calibrator at its end.
@@ -49,7 +49,7 @@ def to_onnx(
         Fitted; a rank map, an affine map such as `VectorScaling` or `StructuredScaling`, a calibrator of one score or of many
         labels, or a sequence of these (`Stacked`, `StructuredMCCT`, `LabelShift`). Fitted with
         context, it takes it as a second input ``context``: what ``calibrator.context_.codes(context)`` gives, (..., C)
-        in double precision. The graph takes any number of axes, with the classes in ``calibrator.class_axis``.
+        in double precision.
     path : path, optional
         Where to write the model as well.
     append_to : onnx.ModelProto or path, optional
@@ -61,10 +61,9 @@ def to_onnx(
         What the graph gives: calibrated probabilities, or the calibrated logits they are the softmax of.
     dtype : {"float32", "float64"}
         Type of the graph alone. Appended, it takes the classifier's type (half precision is computed in float32).
-    ndim : int, "any" or None
-        How many axes the input of the graph alone has, which ONNX requires: 4 for (N, C, H, W), 1 for one score per row,
-        which gives P(class 1). None: two, where the classes are last. "any": the graph says nothing, and onnxruntime takes
-        tensors of any number of axes; but onnx's own checker asks every graph for a shape, so tools that call it refuse.
+    ndim : int, optional
+        How many axes the input of the graph alone has: 4 for (N, C, H, W), with the classes in ``calibrator.class_axis``; 1 for
+        one score per row, which gives P(class 1). By default two, where the classes are last.
     force : bool
         Replace an existing file.
 
@@ -115,71 +114,54 @@ def written(model: onnx.ModelProto, path: str | os.PathLike[str] | None, force: 
     return model
 
 
-def _shape(fitted: FittedMap, ndim: int | str | None) -> _Shape | None:
-    """The shape of the input of a graph alone: names of axes, and the number of classes; None for any."""
+def _shape(fitted: FittedMap, ndim: int | None) -> _Shape:
+    """The shape of the input of a graph alone."""
     m, axis = fitted.n_classes, fitted.class_axis
-    if fitted.of_scores:
-        if ndim not in (None, 1, 2) or (ndim == 1 and m > 1):
-            raise InputError(
-                f"ndim: of scores of one event it is 2, or 1 for a single score, but is {ndim!r}."
-            )
-        return ["batch"] if ndim == 1 else ["batch", m]
     if ndim is None and axis != -1:
         raise InputError(
             f"ndim: the calibrator has class_axis={axis}, so say how many axes the graph's input has: {option('ndim', 4)} for "
-            f"(N, C, H, W), or {option('ndim', 'any')}."
+            "(N, C, H, W)."
         )
-    if ndim == "any":
-        return None
-    if ndim is not None and (isinstance(ndim, bool) or not isinstance(ndim, int) or ndim < 2):
-        raise InputError(f"ndim must be a whole number of at least 2, 'any' or None, but is {ndim!r}.")
-    axes = 2 if ndim is None else int(ndim)
-    if not -axes <= axis < axes:
-        raise InputError(f"{option('ndim', axes)}: then class_axis={axis} is no axis of the graph's input.")
+    if fitted.of_scores and m == ndim == 1:
+        return ["batch"]
+    axes = 2 if ndim is None else ndim
+    if not isinstance(axes, int) or axes < 2 or not -axes <= axis < axes or (fitted.of_scores and axes > 2):
+        raise InputError(
+            f"ndim: {axes!r} is no number of axes that the input of a {fitted.name} with class_axis={axis} can have."
+        )
     return _sides(axes, axis, m)
 
 
 def _sides(axes: int, class_axis: int, n_classes: int) -> _Shape:
+    """A shape of names of axes and the number of classes."""
     shape: _Shape = ["batch", *(f"axis_{i}" for i in range(1, axes))]
     shape[class_axis] = n_classes
     return shape
 
 
-def _alone(fitted: FittedMap, output: str, dtype: str, shape: _Shape | None) -> onnx.ModelProto:
+def _alone(fitted: FittedMap, output: str, dtype: str, shape: _Shape) -> onnx.ModelProto:
     source = fitted.input
     result = output if output != source else f"calibrated_{output}"
-    model = _traced(fitted, source, "context", result, output, dtype, shape, OPSET)
-    if shape is not None and fitted.of_scores and len(shape) == 2:
+    model = _traced(fitted, (source, "context", result), output, dtype, shape, OPSET)
+    if fitted.of_scores and len(shape) == 2:
         shape = [shape[0], fitted.width(output)]
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info(result, TYPES[dtype], shape))
-    if shape is None:
-        for value in model.graph.input:
-            value.type.tensor_type.ClearField("shape")
     model.graph.name, model.ir_version = f"monocal_{fitted.name}", 8
     model.producer_name, model.producer_version = "monocal", __version__
     return model
 
 
 def _traced(
-    fitted: FittedMap,
-    source: str,
-    context: str,
-    result: str,
-    output: str,
-    dtype: str,
-    shape: _Shape | None,
-    opset: int,
+    fitted: FittedMap, names: tuple[str, str, str], output: str, dtype: str, shape: _Shape, opset: int
 ) -> onnx.ModelProto:
-    """The calibrator as a model of its own with names for its inputs and its output; ``shape`` None if it is not known."""
-    axis = fitted.class_axis
-    sides = shape or _sides(max(3, axis + 2, -axis), axis, fitted.n_classes)
-    inputs = {source: spox.argument(spox.Tensor(np.dtype(dtype), tuple(sides)))}
+    """The calibrator as a model with these names of its input, its context and its result."""
+    source, context, result = names
+    inputs = {source: spox.argument(spox.Tensor(np.dtype(dtype), tuple(shape)))}
     if fitted.n_context:
         # In double precision whatever the logits are: a time, say, is large compared with its differences.
-        others = [side for i, side in enumerate(sides) if i != axis % len(sides)] or sides
+        others = [side for i, side in enumerate(shape) if i != fitted.class_axis % len(shape)] or shape
         inputs[context] = spox.argument(spox.Tensor(np.float64, (*others, fitted.n_context)))
-    ndim = None if shape is None else len(shape)
-    x = mapped_along(fitted, inputs[source], inputs.get(context), output, dtype, ndim)
+    x = mapped_along(fitted, inputs[source], inputs.get(context), output, dtype, len(shape))
     return built(inputs, {result: x}, opset)
 
 
@@ -197,7 +179,7 @@ def _appended(fitted: FittedMap, classifier: Any, tensor: str | None, output: st
     kind = target.type.tensor_type.elem_type
     dtype = "float64" if kind == TensorProto.DOUBLE else "float32"
     scores = target.name if mapping is None else mapping.input[0]
-    source = _tensor_to_calibrate(graph, scores, fitted.input, shape, fitted.class_axis)
+    source = _tensor_to_calibrate(graph, scores, fitted.input, len(shape), fitted.class_axis)
     taken = {value.name for value in (*graph.input, *graph.initializer)}
     taken.update(name for node in graph.node for name in node.output)
     prefix = f"monocal_{len(graph.node)}/"
@@ -206,7 +188,7 @@ def _appended(fitted: FittedMap, classifier: Any, tensor: str | None, output: st
         source = f"{prefix}cast"
     result = next(n for n in (output, f"calibrated_{output}", f"{prefix}{output}") if n not in taken)
     context = "context" if "context" not in taken else f"{prefix}context"
-    own = _traced(fitted, source, context, result, output, dtype, shape, opset).graph
+    own = _traced(fitted, (source, context, result), output, dtype, shape, opset).graph
     own = compose.add_prefix_graph(own, prefix, rename_inputs=False, rename_outputs=False)
     graph.node.extend(own.node)
     graph.initializer.extend(own.initializer)
@@ -217,30 +199,25 @@ def _appended(fitted: FittedMap, classifier: Any, tensor: str | None, output: st
         graph.node[-1].input[0] = result
     else:
         value = helper.make_tensor_value_info(result, TYPES[dtype], None)
-        if target.type.tensor_type.HasField("shape"):
-            value.type.tensor_type.shape.CopyFrom(target.type.tensor_type.shape)
-            if shape is not None and not (fitted.of_scores and len(shape) == 1):
-                value.type.tensor_type.shape.dim[fitted.class_axis].dim_value = fitted.width(output)
+        value.type.tensor_type.shape.CopyFrom(target.type.tensor_type.shape)
+        if shape != ["batch"]:
+            value.type.tensor_type.shape.dim[fitted.class_axis].dim_value = fitted.width(output)
         target.CopyFrom(value)
     onnx.checker.check_model(model)
     return model
 
 
-def _shape_of_output(fitted: FittedMap, target: Any, mapping: Any) -> _Shape | None:
-    """The shape of the output to calibrate, None where the classifier does not say how many axes it has; checked."""
+def _shape_of_output(fitted: FittedMap, target: Any, mapping: Any) -> _Shape:
+    """The shape of the output to calibrate, checked."""
     m, axis = fitted.n_classes, fitted.class_axis
-    shape: _Shape
+    dims = target.type.tensor_type.shape.dim
+    shape: _Shape = [dim.dim_value or f"axis_{i}" for i, dim in enumerate(dims)]
     if mapping is not None:  # of each row, a mapping from the names of the columns of a tensor
         shape = ["batch", max(len(a.ints) + len(a.strings) for a in mapping.attribute)]
-    else:
-        dims = target.type.tensor_type.shape.dim
-        if not dims:
-            return None
-        shape = [dim.dim_value or f"axis_{i}" for i, dim in enumerate(dims)]
     if not -len(shape) <= axis < len(shape):
         raise InputError(
             f"append_to: the output {target.name!r} has {len(shape)} axes, but the calibrator has class_axis={axis}: set it to "
-            "the axis of the classes."
+            "the axis of the classes, and export the classifier with the shape of its output."
         )
     if fitted.of_scores and m == len(shape) == 1:
         return ["batch"]
@@ -347,9 +324,7 @@ def _origin(graph: onnx.GraphProto, tensor: str, through: tuple[str, ...]) -> on
     return node
 
 
-def _tensor_to_calibrate(
-    graph: onnx.GraphProto, output: str, kind: str, shape: _Shape | None, class_axis: int
-) -> str:
+def _tensor_to_calibrate(graph: onnx.GraphProto, output: str, kind: str, ndim: int, class_axis: int) -> str:
     """Name of the tensor that holds what the calibrator was fitted on: ``output``, or the input of a softmax before it.
 
     ``kind`` is "logits", "probabilities" or "scores" (of any scale).
@@ -360,7 +335,7 @@ def _tensor_to_calibrate(
     node = _origin(graph, output, _COPIES)
     if kind == "logits" and node is not None and node.op_type in ("Softmax", "Sigmoid"):
         axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
-        if axis == class_axis or (shape is not None and (axis - class_axis) % len(shape) == 0):
+        if (axis - class_axis) % ndim == 0:
             return str(node.input[0])
     raise InputError(
         f"append_to: the output {output!r} holds {holds} ({because}), but the calibrator was fitted on {kind}. {_ADVICE[kind]}"

@@ -132,15 +132,14 @@ def mapped(fitted: FittedMap, rows: spox.Var, context: spox.Var | None, output: 
 
 
 def mapped_along(
-    fitted: FittedMap, x: spox.Var, context: spox.Var | None, output: str, dtype: str, ndim: int | None
+    fitted: FittedMap, x: spox.Var, context: spox.Var | None, output: str, dtype: str, ndim: int
 ) -> spox.Var:
-    """The map along the axis of the classes of a tensor with ``ndim`` axes, None where that is not known.
+    """The map along the axis of the classes of a tensor with ``ndim`` axes.
 
     ``(..., m, ...) -> (L, m, R) -> (L, R, m) -> (L R, m)`` and back, L and R the products of the axes before and after.
     """
     m, axis = fitted.n_classes, fitted.class_axis
-    if ndim is not None and axis == ndim - 1:
-        axis = -1
+    axis = -1 if axis == ndim - 1 else axis
     if ndim == 2 and axis == -1:
         return mapped(fitted, x, context, output, dtype)
     if fitted.of_scores:

@@ -13,10 +13,8 @@ is enough to make the module again (`from_state_dict`).
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -128,20 +126,7 @@ def _read_meaning(tensor: Any) -> dict[str, Any]:
         meaning: dict[str, Any] = json.loads(bytes(tensor.tolist()))
     except (ValueError, AttributeError, TypeError) as error:
         raise InputError(f"state: {_MEANING!r} is not what to_torch() wrote ({error}).") from error
-    if not all(isinstance(step, dict) for step in meaning.get("steps", [None])):
-        raise InputError(
-            "state: it was written by an earlier version of monocal. Load the calibrator and call to_torch() again."
-        )
     return meaning
-
-
-def _own_code(function: Any) -> Any:
-    """The same function with a code object of its own: ``torch.compile`` counts recompilations by code object."""
-    copy = FunctionType(
-        function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__
-    )
-    copy.__doc__, copy.__annotations__ = function.__doc__, function.__annotations__
-    return copy
 
 
 class CalibratorModule(torch.nn.Module):
@@ -189,7 +174,6 @@ class CalibratorModule(torch.nn.Module):
         self._widths = {output: fitted.width(output) for output in _MODES}
         self._takes_one_score = fitted.of_one_score() is not None
         self.refresh()
-        self.__dict__["forward"] = MethodType(_own_code(CalibratorModule.forward), self)
 
     def forward(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated probabilities, of the type of ``logits``.
@@ -208,21 +192,13 @@ class CalibratorModule(torch.nn.Module):
         return self._run(logits, context, LOGS)
 
     def _run(self, logits: torch.Tensor, context: torch.Tensor | None, output: str) -> torch.Tensor:
-        if not torch.jit.is_tracing():
-            return self._calibrated(logits, context, output)
-        with warnings.catch_warnings():
-            # Of Python values that depend on shapes: the number of classes, which is fixed.
-            warnings.simplefilter("ignore", torch.jit.TracerWarning)
-            return self._calibrated(logits, context, output)
-
-    def _calibrated(self, logits: torch.Tensor, context: torch.Tensor | None, output: str) -> torch.Tensor:
         if logits.ndim == 1 and self._takes_one_score:
             column = logits[:, None]
             if self.n_classes == 1:
-                return self._calibrated(column, context, output)[:, -1]
+                return self._run(column, context, output)[:, -1]
             # Of two columns the map takes the difference, or the second where they are probabilities.
             both = torch.cat([torch.zeros_like(column), column], dim=1)
-            both = self._calibrated(both, context, output)
+            both = self._run(both, context, output)
             return both[:, 1] - both[:, 0] if output == LOGITS else both[:, 1]
         if self.class_axis != -1:
             logits = logits.movedim(self.class_axis, -1)
@@ -402,10 +378,6 @@ class CalibratorModule(torch.nn.Module):
                         f"state_dict: its calibrator ({theirs['name']}) has {what} = {other.get(what)}, this module "
                         f"({self.name}) has {value}. Make the module of the state itself: from_state_dict(state)."
                     )
-        elif prefix + "scale_steps" in state_dict:
-            raise InputError(
-                "state_dict: it was saved by an earlier version of monocal. Load the calibrator and call to_torch() again."
-            )
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
