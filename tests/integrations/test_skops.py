@@ -1,7 +1,5 @@
 """skops stores every calibrator, and loads it with the published list of trusted types alone."""
 
-import pickle
-
 import numpy as np
 import pytest
 import skops.io
@@ -53,11 +51,3 @@ def test_the_list_names_types_that_exist_and_every_method():
         assert isinstance(getattr(importlib.import_module(module), kind), type)
     for one in mc.all_calibrators():
         assert f"{one.cls.__module__}.{one.cls.__qualname__}" in mc.SKOPS_TRUSTED
-
-
-def test_predicting_changes_nothing_that_is_pickled():
-    cal = mc.ConditionalMCCT().fit(DATA.values, DATA.labels)
-    before = pickle.dumps(pickle.loads(pickle.dumps(cal)))
-    cal.predict_proba(DATA.values)
-    cal.predict_proba(DATA.values.astype(np.float32))
-    assert len(pickle.dumps(pickle.loads(pickle.dumps(cal)))) == len(before)

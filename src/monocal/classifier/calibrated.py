@@ -247,17 +247,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        path : path, optional
-            Where to write the model as well.
         X : array-like or DataFrame, optional
             Some rows, for the types of the features and for the comparison. Without it the features are numbers, as many as the
             estimator was fitted on, and the rows are random.
-        output : {"probabilities", "logits"}
-            What the graph gives next to the label: calibrated probabilities, or the calibrated logits they are the softmax of.
-        dtype : {"float32", "float64"}
-            Type of the features and of the result.
-        force : bool
-            Replace an existing file.
+        path, output, dtype, force
+            As of `Calibrator.to_onnx`; ``dtype`` is that of the features, too.
 
         Returns
         -------

@@ -36,15 +36,11 @@ class CalibratedModel:
     Attributes
     ----------
     estimator : classifier
-        Fitted.
     calibrators : list of Calibrator
         The one calibrator of all its classes; a list, as in scikit-learn.
-    classes : ndarray of shape (m,)
-        All classes of the classifier.
-    seen : ndarray of int
-        Which of them the estimator has been trained on; it scores these only.
+    classes, seen : ndarray
+        All classes of the classifier, and which of them the estimator has been trained on; it scores these only.
     response : {"decision_function", "predict_proba"}
-        The method that gives the scores.
     scale : float
         A power of two that ``decision_function`` is multiplied by before it is calibrated.
     encoded : bool
@@ -123,27 +119,13 @@ class Fold:
 
 @dataclass(frozen=True)
 class Trainer:
-    """Trains an estimator on some rows and scores others; picklable for parallel work.
-
-    Attributes
-    ----------
-    estimator : classifier
-    X : array-like of n rows
-    y : ndarray of shape (n,) or (n, L)
-        As the caller calls them.
-    labels : ndarray
-        The places of ``y`` in the classes, or ``y`` itself where each row has many labels.
-    n_classes : int
-        Or labels.
-    response : {"decision_function", "predict_proba"}
-    fit_params : dict
-    """
+    """Trains an estimator on some rows and scores others; picklable for parallel work."""
 
     estimator: Any
     X: Any
-    y: np.ndarray
-    labels: np.ndarray
-    n_classes: int
+    y: np.ndarray  # (n,) or (n, L), as the caller calls them
+    labels: np.ndarray  # the places of ``y`` in the classes, or ``y`` itself where each row has many labels
+    n_classes: int  # or labels
     response: str
     fit_params: dict[str, Any]
 

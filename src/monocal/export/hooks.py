@@ -35,7 +35,7 @@ def _module_for_logits(calibrator: Any) -> Any:
 
 
 class LogitsProcessor:
-    """Calibrate the scores of a language model as it generates.
+    """Calibrate the scores of a language model as it generates: ``model.generate(..., logits_processor=[LogitsProcessor(cal)])``.
 
     Parameters
     ----------
@@ -50,15 +50,12 @@ class LogitsProcessor:
 
     Examples
     --------
-    >>> import numpy as np, torch
+    >>> import torch
     >>> import monocal as mc
     >>> from monocal.export import LogitsProcessor
     >>> cal = mc.TemperatureScaling().fit([[2.0, 0.0], [2.0, 0.0], [0.0, 2.0]], [0, 1, 1])
-    >>> process = LogitsProcessor(cal)
-    >>> process(torch.tensor([[0]]), torch.tensor([[2.0, 0.0]])).exp().sum()
+    >>> LogitsProcessor(cal)(torch.tensor([[0]]), torch.tensor([[2.0, 0.0]])).exp().sum()
     tensor(1.)
-
-    With transformers: ``model.generate(..., logits_processor=[LogitsProcessor(cal)])``.
     """
 
     def __init__(self, calibrator: Any, *, pad: bool = False, normalize: bool = True):
@@ -134,7 +131,7 @@ def _warn_of_saving(model: torch.nn.Module, prefix: str, keep_vars: bool) -> Non
 
 
 def attach(model: torch.nn.Module, calibrator: Any) -> Any:
-    """Let a classifier of torch give calibrated logits.
+    """Let a classifier of torch give calibrated logits, until ``remove()`` of the handle is called.
 
     Parameters
     ----------
@@ -143,11 +140,6 @@ def attach(model: torch.nn.Module, calibrator: Any) -> Any:
     calibrator : Calibrator or the module that `to_torch` makes of it
         Fitted on logits of this model.
 
-    Returns
-    -------
-    torch.utils.hooks.RemovableHandle
-        Its ``remove()`` takes the calibrator off again; it is a context manager, too.
-
     Examples
     --------
     >>> import torch
@@ -155,10 +147,9 @@ def attach(model: torch.nn.Module, calibrator: Any) -> Any:
     >>> from monocal.export import attach
     >>> data = mc.data.synthetic(500, 5)
     >>> cal = mc.MCCT().fit(data.values, data.labels)
-    >>> network = torch.nn.Identity()
-    >>> handle = attach(network, cal)
-    >>> x = torch.tensor(data.values[:2])
-    >>> bool(torch.allclose(network(x).softmax(-1), torch.tensor(cal.predict_proba(x.numpy()))))
+    >>> network, x = torch.nn.Identity(), torch.tensor(data.values[:2])
+    >>> with attach(network, cal):
+    ...     bool(torch.allclose(network(x).softmax(-1), torch.tensor(cal.predict_proba(x.numpy()))))
     True
     """
     module = _module_for_logits(calibrator)

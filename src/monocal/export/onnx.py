@@ -47,9 +47,8 @@ def to_onnx(
     ----------
     calibrator : Calibrator
         Fitted; a rank map, an affine map such as `VectorScaling` or `StructuredScaling`, a calibrator of one score or of many
-        labels, or a sequence of these (`Stacked`, `StructuredMCCT`, `LabelShift`). Fitted with
-        context, it takes it as a second input ``context``: what ``calibrator.context_.codes(context)`` gives, (..., C)
-        in double precision.
+        labels, or a sequence of these (`Stacked`, `StructuredMCCT`, `LabelShift`). Fitted with context, it takes a second input
+        ``context``: what ``calibrator.context_.codes(context)`` gives, (..., C) in double precision.
     path : path, optional
         Where to write the model as well.
     append_to : onnx.ModelProto or path, optional
@@ -67,22 +66,16 @@ def to_onnx(
     force : bool
         Replace an existing file.
 
-    Returns
-    -------
-    onnx.ModelProto
-
     Notes
     -----
     A classifier whose graph rounds a tie otherwise than the original, such as a random forest, may get another class first
-    there. Maps by rank (`MCCT`, `ConditionalMCCT`) jump where two classes change places; `monocal.evaluate` says whether
-    many rows have such ties (``near_ties``).
+    there; `monocal.evaluate` says whether many rows have such ties (``near_ties``).
 
     Examples
     --------
     >>> import monocal as mc
     >>> data = mc.data.synthetic(500, 5)
-    >>> cal = mc.MCCT().fit(data.values, data.labels)
-    >>> model = cal.to_onnx("cal.onnx")  # needs onnx
+    >>> model = mc.MCCT().fit(data.values, data.labels).to_onnx("cal.onnx")  # needs onnx
     >>> [value.name for value in model.graph.output]
     ['probabilities']
     """

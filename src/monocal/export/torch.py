@@ -52,19 +52,13 @@ def to_torch(calibrator: Any, *, dtype: torch.dtype = torch.float32) -> Calibrat
     dtype : torch.dtype
         In which its numbers are kept, float32 or float64. ``module.half()`` and the like do not change it.
 
-    Returns
-    -------
-    CalibratorModule
-        ``module(logits)`` gives probabilities, ``module.transform(logits)`` calibrated logits.
-
     Examples
     --------
     >>> import torch
     >>> import monocal as mc
     >>> data = mc.data.synthetic(500, 5)
-    >>> cal = mc.MCCT().fit(data.values, data.labels)
-    >>> module = cal.to_torch()
-    >>> module(torch.tensor(data.values[:2])).shape
+    >>> module = mc.MCCT().fit(data.values, data.labels).to_torch()
+    >>> module(torch.tensor(data.values[:2])).shape  # probabilities; module.transform(...) gives calibrated logits
     torch.Size([2, 5])
     """
     return CalibratorModule(map_of(calibrator), dtype)
@@ -80,22 +74,14 @@ def from_state_dict(state: Mapping[str, Any], prefix: str = "") -> CalibratorMod
     prefix : str
         The prefix of the module's own names, such as ``"1."`` for the second module of a ``Sequential``.
 
-    Returns
-    -------
-    CalibratorModule
-
     Examples
     --------
-    >>> import torch
     >>> import monocal as mc
-    >>> data = mc.data.synthetic(500, 5)
-    >>> cal = mc.MCCT().fit(data.values, data.labels)
     >>> from monocal.export import from_state_dict
-    >>> module = cal.to_torch()
-    >>> again = from_state_dict(module.state_dict())
-    >>> x = torch.tensor(data.values[:2])
-    >>> bool((again(x) == module(x)).all())
-    True
+    >>> data = mc.data.synthetic(500, 5)
+    >>> module = mc.MCCT().fit(data.values, data.labels).to_torch()
+    >>> from_state_dict(module.state_dict()).n_classes
+    5
     """
     if prefix + _MEANING not in state:
         raise InputError(
@@ -134,15 +120,8 @@ class CalibratorModule(torch.nn.Module):
 
     Of `BinaryMCCT`: P(class 1) of scores (n,), and probabilities of both classes (n, 2) of scores (n, 1) or of two columns.
 
-    Attributes
-    ----------
-    n_classes : int
-    class_axis : int
-        The axis of the classes, as of the calibrator; a context has its columns last.
-    classes : list of str or None
-        Names of the columns, where the calibrator was fitted on columns with names.
-    keeps_order : bool
-        Whether the order of the classes within every row stays.
+    ``n_classes``, ``class_axis`` and ``classes`` (names of the columns) are those of the calibrator; ``keeps_order`` says whether
+    the order of the classes within every row stays.
     """
 
     _host: NumpyMap | None

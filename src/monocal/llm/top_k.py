@@ -49,16 +49,6 @@ class TopK:
         How many of the largest to keep of each row, largest first. vLLM's ``prompt_logprobs`` names the actual token next to the
         k largest: give its k, and that token is one of the rest unless it is among them.
 
-    Attributes
-    ----------
-    tokens : ndarray of shape (n,) or None
-        After `from_openai` and `from_vllm`: the token that stands at each position of the text, sampled or the prompt's own.
-        Of a prompt that is the truth: ``cal.fit(top, top.tokens)``.
-    places : ndarray of shape (n, 3) or None
-        The same: response, choice and position of each row.
-    vocabulary : Vocabulary or None
-        The same: numbers of the tokens by their text. Labels may be given as text, too.
-
     Examples
     --------
     >>> import numpy as np, monocal as mc
@@ -127,36 +117,9 @@ class TopK:
         return TopK(values, ids, self.logsumexp, self.n_classes, origin=self.origin)
 
     @classmethod
-    def from_openai(
-        cls,
-        responses: Any,
-        *,
-        position: int | None = None,
-        vocabulary: Any = None,
-        n_classes: int | None = None,
-        k: int | None = None,
-    ) -> TopK:
-        """Rows of chat or completion responses in OpenAI's format, whichever server wrote them.
-
-        Parameters
-        ----------
-        responses : dict, object, list of these, or path
-            Parsed JSON or a client's own objects; a ``.json`` file, or a ``.jsonl`` file with a response in each line, also the
-            output of a batch.
-        position : int, optional
-            Which position of each text to take, such as 0 for the first token; all by default.
-        vocabulary : mapping of str to int, or list of str, optional
-            Numbers of all tokens by their text. By default tokens get numbers as they come; the `vocabulary` of an earlier set
-            goes on where that ended. Tokens called ``"token_id:15"`` have their numbers already.
-        n_classes : int, optional
-            The size of the model's vocabulary.
-        k : int, optional
-            How many likely tokens the server was asked for. Where the sampled token is named as well, less likely, it counts
-            as one of the rest. Without ``k`` a sampled token that is strictly the lowest of its row is left out (in a chat where
-            it stands first), though it may have been the k-th largest.
-        """
-        options: dict[str, Any] = {"vocabulary": vocabulary, "n_classes": n_classes, "k": k}
-        return cls.from_vllm(responses, part="generated", position=position, **options)
+    def from_openai(cls, responses: Any, **options: Any) -> TopK:
+        """Rows of chat or completion responses in OpenAI's format, whichever server wrote them; options as of `from_vllm`."""
+        return cls.from_vllm(responses, part="generated", **options)
 
     @classmethod
     def from_vllm(
@@ -171,12 +134,24 @@ class TopK:
     ) -> TopK:
         """Rows of what vLLM returns: ``RequestOutput`` objects of ``LLM.generate``, or responses of its server.
 
-        Parameters are those of `from_openai`, and
-
         Parameters
         ----------
+        responses : dict, object, list of these, or path
+            Parsed JSON or a client's own objects; a ``.json`` file, or a ``.jsonl`` file with a response in each line, also the
+            output of a batch.
         part : {"prompt", "generated"}, optional
             Log-probabilities of the prompt (``prompt_logprobs``) or of what was generated; needed where there are both.
+        position : int, optional
+            Which position of each text to take, such as 0 for the first token; all by default.
+        vocabulary : mapping of str to int, or list of str, optional
+            Numbers of all tokens by their text. By default tokens get numbers as they come; the `vocabulary` of an earlier set
+            goes on where that ended. Tokens called ``"token_id:15"`` have their numbers already.
+        n_classes : int, optional
+            The size of the model's vocabulary.
+        k : int, optional
+            How many likely tokens the server was asked for. Where the sampled token is named as well, less likely, it counts
+            as one of the rest. Without ``k`` a sampled token that is strictly the lowest of its row is left out (in a chat where
+            it stands first), though it may have been the k-th largest.
         """
         if part is not None:
             check_choice(part, "part", ("prompt", "generated"))
@@ -199,7 +174,7 @@ class TopK:
 
     @property
     def tokens(self) -> np.ndarray | None:
-        """Numbers of the tokens that stand at the positions of the text, where that is known."""
+        """The token that stands at each position of a text, sampled or the prompt's own, where that is known."""
         return None if self.origin is None else self.origin.tokens
 
     @property
@@ -250,27 +225,21 @@ class TopKProbabilities:
 
     Attributes
     ----------
-    probabilities : ndarray of shape (n, k)
+    probabilities, log_probabilities, ids : ndarray of shape (n, k)
         In the order of the logits; 0 in filled places.
-    ids : ndarray of shape (n, k)
     rest : ndarray of shape (n,)
         Probability of all other classes.
-    each : ndarray of shape (n,)
+    each, log_each : ndarray of shape (n,)
         Probability of one of them, if they share it equally; never above that of a named class.
-    log_probabilities : ndarray of shape (n, k)
-        Logarithms, which do not vanish where probabilities do; -inf in filled places.
-    log_each : ndarray of shape (n,)
     rows : TopK
         What they are probabilities of.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import monocal as mc
+    >>> import numpy as np, monocal as mc
     >>> top = mc.TopK(np.log([[0.6, 0.2], [0.5, 0.3]]), [[7, 3], [3, 9]], n_classes=1000)
-    >>> result = mc.TemperatureScaling().fit(top, [7, 4]).predict_proba(top)
-    >>> result.probabilities.shape, result.rest.shape
-    ((2, 2), (2,))
+    >>> mc.TemperatureScaling().fit(top, [7, 4]).predict_proba(top).rest.shape
+    (2,)
     """
 
     probabilities: np.ndarray
@@ -291,11 +260,7 @@ class TopKProbabilities:
         return all_logs[np.arange(len(self)), column]
 
     def to_response(self) -> Any:
-        """The responses that the rows came from, with these log-probabilities in place of the server's and nothing else changed.
-
-        A token of which the rows know no more than that it is one of the others gets the logarithm of ``each``; what the
-        server has marked as next to impossible (-9999.0) stays marked.
-        """
+        """The responses that the rows came from, with these log-probabilities in place of the server's; -9999.0 stays."""
         if self.rows.origin is None:
             raise InputError(
                 "to_response: these rows came from arrays. Read the responses with TopK.from_openai or TopK.from_vllm first."
