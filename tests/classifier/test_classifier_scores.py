@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_iris, make_classification
 from sklearn.ensemble import BaggingClassifier
 from sklearn.frozen import FrozenEstimator
@@ -109,11 +110,16 @@ def test_decision_values_of_any_size(exponent, method, classes):
 def test_an_estimator_that_answers_with_tensors():
     torch = pytest.importorskip("torch")
 
-    class Tensors(LogisticRegression):
+    class Tensors(ClassifierMixin, BaseEstimator):
+        def fit(self, X, y):
+            self.inner_ = LogisticRegression(max_iter=500).fit(X, y)
+            self.classes_ = self.inner_.classes_
+            return self
+
         def decision_function(self, X):
-            return torch.tensor(super().decision_function(X)).requires_grad_()
+            return torch.tensor(self.inner_.decision_function(X)).requires_grad_()
 
     X, y = load_iris(return_X_y=True)
     p = mc.CalibratedClassifier(Tensors(), "mcct").fit(X, torch.tensor(y)).predict_proba(X)
-    expected = mc.CalibratedClassifier(LogisticRegression(), "mcct").fit(X, y).predict_proba(X)
+    expected = mc.CalibratedClassifier(LogisticRegression(max_iter=500), "mcct").fit(X, y).predict_proba(X)
     np.testing.assert_array_equal(p, expected)
