@@ -79,18 +79,6 @@ def test_pages_name_the_wheel_of_this_version() -> None:
         assert named == {mc.__version__}
 
 
-def test_every_command_is_described() -> None:
-    typer = pytest.importorskip("typer")
-    from monocal.cli.app import app
-
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    commands = typer.main.get_command(app).commands
-    assert len(commands) >= 9
-    for name in commands:
-        assert f"\n## {name}\n" in page
-        assert f"monocal {name}" in page
-
-
 def test_links_of_the_readme_lead_somewhere() -> None:
     links = re.findall(r"\]\((?!https?:)([^)#\s]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert links

@@ -61,12 +61,8 @@ def test_round_trip_bit_for_bit(info: mc.registry.CalibratorInfo, tmp_path: Path
     assert again.read_text() == path.read_text()
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [{"top_k": 2, "shrinkage": np.float32(0.5)}, {"shrinkage": "cv", "tol": 1e-3, "max_iter": np.int64(7)}],
-    ids=str,
-)
-def test_parameters_come_back(parameters: dict[str, object]) -> None:
+def test_parameters_come_back_with_their_types() -> None:
+    parameters = {"top_k": 2, "shrinkage": np.float32(0.5), "tol": 1e-3, "max_iter": np.int64(7)}
     text = persistence.to_json(fitted(mc.MCCT, **parameters))
     loaded = persistence.from_json(text)
     for name, value in parameters.items():
@@ -157,7 +153,21 @@ def test_what_json_cannot_hold_is_refused_by_name(value: object, tmp_path: Path)
     assert os.listdir(tmp_path) == []
 
 
-def test_only_fitted_calibrators_are_saved(tmp_path: Path) -> None:
+def test_what_is_no_file_of_a_calibrator(tmp_path: Path) -> None:
+    np.savez(tmp_path / "cal.json.npz", a=[1.0])
+    for name, message in (
+        ("no.json", "There is no file"),
+        ("", "cannot be read"),
+        ("cal.json.npz", "binary"),
+    ):
+        with pytest.raises(FileError, match=message):
+            mc.load(tmp_path / name)
+
+
+def test_only_fitted_calibrators_are_saved(mcct: mc.MCCT, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"\(X, y\)"):
+        persistence.to_json(mcct, data=(DATA.values,))
+
     with pytest.raises(NotFittedError):
         mc.MCCT().save(tmp_path / "cal.json")
     with pytest.raises(InputError, match="one of monocal's, got dict"):
@@ -189,36 +199,25 @@ def test_describe_tells_where_it_came_from(mcct: mc.MCCT, tmp_path: Path) -> Non
     assert result["metrics"] == metrics
 
 
-def test_the_fingerprint_sees_every_change() -> None:
+def test_the_fingerprint_sees_every_change(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = DATA.values, DATA.labels
     w = np.ones(len(y))
     other = X.copy()
     other[-1, -1] = np.nextafter(other[-1, -1], np.float32(9))
-    prints = [
-        persistence.fingerprint(*data)["sha256"]
-        for data in (
-            (X, y),
-            (other, y),
-            (X, (y + 1) % 6),
-            (X, y, w),
-            (X, y, w * 2),
-            (X.astype(float), y),
-            (X[::-1], y[::-1]),
-        )
+    changed = [
+        (X, y),
+        (other, y),
+        (X, (y + 1) % 6),
+        (X, y, w),
+        (X, y, w * 2),
+        (X.astype(float), y),
+        (X[::-1], y[::-1]),
     ]
+    prints = [persistence.fingerprint(*data)["sha256"] for data in changed]
     assert len(set(prints)) == len(prints)
     assert persistence.fingerprint(np.asfortranarray(X), y.astype(np.int32))["sha256"] == prints[0]
-
-
-def test_the_fingerprint_of_parts_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = persistence.fingerprint(DATA.values, DATA.labels)
     monkeypatch.setattr(persistence, "_BLOCK", 100)
-    assert persistence.fingerprint(DATA.values, DATA.labels) == whole
-
-
-def test_data_must_be_values_and_labels(mcct: mc.MCCT) -> None:
-    with pytest.raises(InputError, match=r"\(X, y\)"):
-        persistence.to_json(mcct, data=(DATA.values,))
+    assert persistence.fingerprint(X, y)["sha256"] == prints[0]
 
 
 # Files that must not load.
@@ -233,7 +232,7 @@ def rewritten(text: str, **changes: object) -> str:
 
 def test_every_cut_is_noticed(mcct: mc.MCCT) -> None:
     text = persistence.to_json(mcct).rstrip()
-    for end in [*range(0, len(text), 97), len(text) - 1]:
+    for end in [*range(0, len(text), 397), len(text) - 1]:
         with pytest.raises(FileError, match=r"empty|cut short"):
             persistence.from_json(text[:end])
 
@@ -241,19 +240,12 @@ def test_every_cut_is_noticed(mcct: mc.MCCT) -> None:
 def test_every_flipped_digit_is_noticed(mcct: mc.MCCT) -> None:
     text = persistence.to_json(mcct)
     places = [i for i, letter in enumerate(text) if letter.isdigit()]
-    for i in places[:: max(1, len(places) // 200)]:
+    for i in places[:: max(1, len(places) // 60)]:
         damaged = text[:i] + str((int(text[i]) + 1) % 10) + text[i + 1 :]
         if json.loads(text) == json.loads(damaged):  # the seventeenth digit may not change the number
             continue
         with pytest.raises(FileError, match=r"checksum|format"):
             persistence.from_json(damaged)
-
-
-def test_another_layout_of_the_same_content_loads(mcct: mc.MCCT) -> None:
-    compact = json.dumps(json.loads(persistence.to_json(mcct)), sort_keys=True)
-    np.testing.assert_array_equal(
-        persistence.from_json(compact).predict_proba(DATA.values), mcct.predict_proba(DATA.values)
-    )
 
 
 @pytest.mark.parametrize(
@@ -286,10 +278,8 @@ def test_other_text_is_one_sentence(text: str) -> None:
     "changes",
     [
         {"class": "os:system"},
-        {"class": "subprocess.Popen"},
         {"class": "Calibrator"},
         {"class": 3},
-        {"class": None},
         {"parameters": {"no_such": 1}},
         {"parameters": [1]},
         {"state": {"predict_proba": 1}},
@@ -298,7 +288,6 @@ def test_other_text_is_one_sentence(text: str) -> None:
         {"state": {"a_": {"$object": "RankMap", "nothing": 1}}},
         {"state": {"a_": {"$array": "object", "shape": [10**12], "values": []}}},
         {"state": {"a_": {"$array": "float64", "shape": [2], "values": [1.0]}}},
-        {"state": {"a_": {"$array": "V8", "shape": [1], "values": [1.0]}}},
         {"state": {"a_": {"$array": "O,f8", "shape": [1], "values": [1.0]}}},
         {"state": {"a_": {"$pickle": "gASV"}}},
     ],
@@ -307,16 +296,6 @@ def test_other_text_is_one_sentence(text: str) -> None:
 def test_hostile_content_is_refused(mcct: mc.MCCT, changes: dict[str, object]) -> None:
     with pytest.raises(FileError):
         persistence.from_json(rewritten(persistence.to_json(mcct), **changes))
-
-
-def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="There is no file"):
-        mc.load(tmp_path / "no.json")
-    with pytest.raises(FileError, match="cannot be read"):
-        mc.load(tmp_path)
-    np.savez(tmp_path / "cal.json.npz", a=[1.0])
-    with pytest.raises(FileError, match="binary"):
-        mc.load(tmp_path / "cal.json.npz")
 
 
 # Calibrators of others.
@@ -336,14 +315,6 @@ class Flat(mc.Calibrator):
         return np.zeros(logits.shape)
 
 
-def test_a_users_own_family_loads_where_it_is_defined() -> None:
-    text = persistence.to_json(Flat().fit(DATA.values, DATA.labels))
-    assert json.loads(text)["class"] == f"{__name__}:Flat"
-    loaded = persistence.from_json(text)
-    assert type(loaded) is Flat
-    np.testing.assert_array_equal(loaded.coef_, [3.0, -1.0])
-
-
 @pytest.mark.parametrize("unit", [1e-3, 1e3])
 def test_the_published_procedure_meets_its_constraints_to_rounding_only(unit: float) -> None:
     with warnings.catch_warnings():
@@ -360,8 +331,13 @@ def test_what_could_not_be_loaded_is_not_saved() -> None:
         persistence.to_json(calibrator)
 
 
-def test_a_family_that_is_not_imported_is_named_not_imported() -> None:
-    text = rewritten(persistence.to_json(Flat().fit(DATA.values, DATA.labels)), **{"class": "this:Zen"})
+def test_a_users_own_family_loads_where_it_is_defined_and_is_never_imported() -> None:
+    text = persistence.to_json(Flat().fit(DATA.values, DATA.labels))
+    assert json.loads(text)["class"] == f"{__name__}:Flat"
+    loaded = persistence.from_json(text)
+    assert type(loaded) is Flat
+    np.testing.assert_array_equal(loaded.coef_, [3.0, -1.0])
+    text = rewritten(text, **{"class": "this:Zen"})
     with pytest.raises(FileError, match=r"a Zen, which is not known here.*import this before loading"):
         persistence.from_json(text)
     assert "this" not in sys.modules

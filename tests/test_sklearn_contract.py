@@ -77,8 +77,8 @@ def _every_calibrator():
     by_class = {info.cls: info for info in reversed(mc.all_calibrators())}  # the first of each class
     for info in by_class.values():
         made = info.make()
-        if "max_epochs" in made.get_params():
-            made.set_params(max_epochs=1)
+        quick = {"max_epochs": 1, "folds": 2}
+        made.set_params(**{name: value for name, value in quick.items() if name in made.get_params()})
         yield pytest.param(made, EXPECTED.get(info.name, {}), info.extras, id=info.name)
     for made in FURTHER:
         yield pytest.param(made, {}, (), id=repr(made))
