@@ -18,7 +18,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -322,17 +321,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         batch = Batch(X, self._layout)
         self._check_names(batch)
         codes = self._codes(batch.columns(None, None, context)[2])
-        row_map = RowMap(  # of the map as it is now: Dask computes it later
-            type(self).__name__,
-            method,
-            self.n_features_in_,
-            self.input,
-            partial(_on_part, copy(self), method, codes),
-            getattr(self, "rank_map_", None),
-            getattr(self, "adjustment_", None),
-            codes,
-        )
-        result = batch.apply(row_map, out, codes)
+        row_map = RowMap(copy(self), method, codes)  # of the map as it is now: Dask computes it later
+        result = batch.apply(row_map, out)
         if frame:  # which scikit-learn makes of rows (n, m)
             return to_numpy(result)
         return batch.back(result) if out is None else result
@@ -511,14 +501,6 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         tags.target_tags.required = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _on_part(
-    calibrator: Calibrator, method: str, context: np.ndarray | None, X: Any, first_row: int, dtype: Any
-) -> Any:
-    """The result for rows that begin at ``first_row`` of those that ``context`` is of."""
-    part = None if context is None else context[first_row : first_row + len(X)]
-    return calibrator._on_rows(method, X, first_row, dtype, part)
 
 
 def _mean(terms: np.ndarray, weight: Any) -> float:

@@ -8,7 +8,7 @@ A fit and a prediction share it:
     batch = Batch(X, layout, y)
     y, weight, context = batch.columns(y, weight, context)
     source = open_source(batch.rows, y, weight, context, reader)      checked rows of a fit, wherever they are (`reader`)
-    batch.back(batch.apply(row_map, out, codes))                      a prediction, in the format and axes of X
+    batch.back(batch.apply(row_map, out))                             a prediction, in the format and axes of X
 
 What is no array in memory has a source of its own (`out_of_core`):
 
@@ -103,13 +103,13 @@ class Batch:
         context = None if context is None else flat.context(context)
         return flat.column(y, "y"), flat.column(sample_weight, "sample_weight"), context
 
-    def apply(self, row_map: RowMap, out: Any, context: np.ndarray | None = None) -> Any:
+    def apply(self, row_map: RowMap, out: Any) -> Any:
         """The result for all rows, with the axes of ``X``; or written to ``out``."""
         if self._flat is not None:
             self._check_classes(row_map)
         n_rows = getattr(self.rows, "shape", (None,))[0]
         if isinstance(n_rows, int):
-            check_context_rows(context, n_rows)
+            check_context_rows(row_map.context, n_rows)
         source = out_of_core(self.rows)
         if source is not None:
             return source.apply(row_map, out)

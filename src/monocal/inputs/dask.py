@@ -25,6 +25,7 @@ from ..core.rows import MemoryBlocks
 from ..errors import InputError, require
 from ..parallel import block_rows
 from .files import check_out
+from .formats import format_of
 from .reader import NO_PARTS, Checked, OutOfCore, Reader, RowMap, regroup
 from .validation import NO_LABELS, check_some_weight
 
@@ -89,7 +90,9 @@ class DaskLogits(OutOfCore):
 
     def apply(self, row_map: RowMap, out: Any) -> Any:
         if hasattr(self._frame, "columns") and out is None and row_map.context is None:
-            return self._apply_to_frame(row_map)
+            # Partition by partition; nothing is computed, nor rows counted.
+            meta = _apply_to_part(self._frame._meta, row_map)
+            return self._frame.map_partitions(_apply_to_part, row_map, meta=meta)
         X = self.X
         if X.shape[1] != row_map.n_classes:
             raise InputError(
@@ -107,17 +110,6 @@ class DaskLogits(OutOfCore):
             return result
         result.store(out)
         return out
-
-    def _apply_to_frame(self, row_map: RowMap) -> Any:
-        """A DataFrame, or a Series of classes, partition by partition; nothing is computed, nor rows counted."""
-        names = self._frame._meta
-        if row_map.method == "predict":
-            like = names.iloc[:, 0].astype(np.int64).rename(None)
-        else:
-            types = {np.dtype(t) for t in names.dtypes}
-            single = types and all(t.kind == "f" and t.itemsize <= 4 for t in types)
-            like = names.astype(np.result_type(*types) if single else np.float64)
-        return self._frame.map_partitions(_apply_to_part, row_map, like, meta=like)
 
 
 @dataclass(frozen=True)
@@ -176,12 +168,13 @@ def _change_blocks(blocks: list[Any], function: Box) -> list[Any]:
     return [function.value(block) for block in blocks]
 
 
-def _apply_to_part(frame: Any, row_map: RowMap, like: Any) -> Any:
-    if not len(frame):
-        return like
-    columns = {} if like.ndim == 1 else {"columns": frame.columns}
-    dtype = None if like.ndim == 1 else like.dtypes.iloc[0]
-    return type(like)(row_map.function(frame.to_numpy(), 0, dtype), index=frame.index, **columns)
+def _apply_to_part(frame: Any, row_map: RowMap) -> Any:
+    values = frame.to_numpy()
+    if not len(frame):  # the type of the results is that of some row
+        values = np.full(
+            (1, values.shape[1]), 1 / values.shape[1], values.dtype if values.dtype.kind == "f" else None
+        )
+    return format_of(frame).back(row_map.function(values, 0, None)[: len(frame)], frame, -1)
 
 
 def _apply(X: np.ndarray, row_map: RowMap, dtype: Any, block_info: Any = None) -> np.ndarray:

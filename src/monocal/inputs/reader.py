@@ -178,20 +178,24 @@ def _row_terms(values: Array) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class RowMap:
-    """A method of a fitted calibrator as a function of rows.
+    """A method of a fitted calibrator as a function of rows."""
 
-    ``function(X, first_row, dtype)`` gives the result for rows in memory that begin at ``first_row`` of more, as an array of type
-    ``dtype`` (None: that of ``X``).
-    """
-
-    name: str  # the calibrator's class
+    calibrator: Any
     method: str  # "predict_proba", "transform" or "predict"
-    n_classes: int
-    input: str
-    function: Callable[[Any, int, Any], Any]
-    rank_map: Any = None  # where the calibrator works by rank
-    adjustment: Any = None  # its second stage
-    context: np.ndarray | None = None  # (n, C) of the rows, where the result depends on it
+    context: np.ndarray | None = None  # (n, C) of all rows, where the result depends on it
+
+    @property
+    def name(self) -> str:
+        return type(self.calibrator).__name__
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.calibrator.n_features_in_)
+
+    def function(self, X: Any, first_row: int, dtype: Any) -> Any:
+        """The result for rows in memory that begin at ``first_row`` of all, of type ``dtype`` (None: that of ``X``)."""
+        context = None if self.context is None else self.context[first_row : first_row + len(X)]
+        return self.calibrator._on_rows(self.method, X, first_row, dtype, context)
 
 
 def prepared(rows: Checked, **how: Any) -> list[Block]:

@@ -66,10 +66,11 @@ class TopKSource(OutOfCore):
     def apply(self, row_map: RowMap, out: Any) -> Any:
         if out is not None:
             raise InputError("out: the result for TopK is an object of its own. Call the method without out.")
-        rank_map = row_map.rank_map
+        calibrator = row_map.calibrator
+        rank_map = getattr(calibrator, "rank_map_", None)
         if rank_map is None:
             raise InputError(f"X: {row_map.name} {_NEEDS_ALL}")
-        _check_logits_wanted(row_map.input)
+        _check_logits_wanted(calibrator.input)
         check_context_rows(row_map.context, len(self.top))
         fitted = row_map.n_classes
         expected = min(rank_map.top_k or fitted, fitted)
@@ -93,7 +94,9 @@ class TopKSource(OutOfCore):
             return top.top_class
         rows = rank_rows(z, rank_map.top_k, np.float64)
         rest = Rest(_rest_depth(rows, z, top.rest_value), top.rest_count)
-        f, f_rest = rank_map.with_rest(z, rest, row_map.adjustment, row_map.context, top.top_class)
+        f, f_rest = rank_map.with_rest(
+            z, rest, getattr(calibrator, "adjustment_", None), row_map.context, top.top_class
+        )
         highest = f.max(axis=1)
         e, e_rest = ordered_exp(f - highest[:, None]), ordered_exp(f_rest - highest)
         total = e.sum(axis=1) + top.rest_count * e_rest
