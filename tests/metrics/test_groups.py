@@ -74,20 +74,6 @@ def test_top_label_ece_against_loops(n_bins):
     assert M.top_label_ece(PROBS, LABELS, n_bins=n_bins) >= M.ece(PROBS, LABELS, n_bins=n_bins) - 1e-12
 
 
-def test_the_floor_of_the_top_label_ece():
-    """Of a calibrated predictor the value is about the floor, and of another far above."""
-    generator = np.random.default_rng(0)
-    confidence = 0.5 + 0.5 * generator.random(3000)
-    honest = two_class(confidence, generator.random(3000) < confidence)
-    floor = mc.ece_floor(*honest, 300, metric="top_label_ece")
-    assert floor.observed == pytest.approx(M.top_label_ece(*honest))
-    assert floor.low <= floor.observed <= floor.high
-    over_confident = two_class(confidence, generator.random(3000) < confidence - 0.1)
-    assert mc.ece_floor(*over_confident, 300, metric="top_label_ece").p_value < 0.01
-    with pytest.raises(mc.InputError, match="metric"):
-        mc.ece_floor(*honest, metric="mce")
-
-
 @pytest.mark.parametrize(
     "convert",
     [

@@ -166,21 +166,17 @@ def test_brier_parts_add_up_and_calibration_shows():
     assert abs(M.brier_parts(probs, labels, n_bins=200).within_bins) < abs(parts.within_bins)
 
 
-def test_nll_of_an_impossible_label_is_infinite_without_a_warning():
-    assert M.nll([[1.0, 0.0], [0.5, 0.5]], [1, 0]) == np.inf
-    assert M.nll([[1.0, 0.0], [0.5, 0.5]], [1, 0], sample_weight=[0, 1]) == pytest.approx(np.log(2))
-
-
-@pytest.mark.parametrize("name", [name for name, one in M.METRICS.items() if not one.binary])
+@pytest.mark.parametrize("name", sorted({*M.METRICS} - {"debiased_ece", "eq_bin_ece", "kde_ece"}))
 def test_integer_weights_repeat_rows(name):
-    if name in ("debiased_ece", "eq_bin_ece", "kde_ece"):
-        return  # they use the number of rows, or squares of weights
-    metric, (probs, labels) = getattr(M, name), draw(n=200)
+    """Of all metrics but those that use the number of rows, or squares of weights."""
+    metric, (probs, labels) = getattr(M, name), draw(n=200, m=2 if M.METRICS[name].binary else 7)
+    probs = probs.round(2) if M.METRICS[name].binary else probs
     counts = np.random.default_rng(2).integers(0, 4, size=200)
     repeated = metric(np.repeat(probs, counts, axis=0), np.repeat(labels, counts))
-    assert metric(probs, labels, sample_weight=counts) == pytest.approx(repeated, abs=1e-9)
+    tolerance = 0.02 if name in ("e50", "e90", "ici") else 1e-8  # interpolated quantiles, a ridge of rows
+    assert metric(probs, labels, sample_weight=counts) == pytest.approx(repeated, abs=tolerance)
     scaled = metric(probs, labels, sample_weight=np.full(200, 7))
-    assert scaled == pytest.approx(metric(probs, labels), abs=1e-9)
+    assert scaled == pytest.approx(metric(probs, labels), abs=tolerance)
 
 
 @settings(max_examples=50, deadline=None)

@@ -88,15 +88,6 @@ def test_the_interval_of_auc_is_that_of_delong():
     assert estimate.high - estimate.low == pytest.approx(2 * 1.96 * error, rel=0.05)  # Student
 
 
-@pytest.mark.parametrize("name", [name for name, metric in M.METRICS.items() if metric.binary])
-def test_integer_weights_repeat_rows(name):
-    p, y = draw(300, digits=2)
-    counts = np.random.default_rng(2).integers(0, 4, size=300)
-    repeated = getattr(M, name)(np.repeat(p, counts), np.repeat(y, counts))
-    tolerance = 0.02 if name in ("e50", "e90", "ici") else 1e-8
-    assert getattr(M, name)(p, y, sample_weight=counts) == pytest.approx(repeated, abs=tolerance)
-
-
 def test_forms_of_two_classes():
     p, y = draw(200)
     expected = mc.evaluate(np.column_stack([1 - p, p]), y).to_dict()

@@ -39,17 +39,6 @@ def test_equal_confidences_are_answered_together():
     assert M.aurc(coarse, labels) == pytest.approx(np.mean(own), abs=1e-12)
 
 
-@pytest.mark.parametrize("metric", [M.aurc, M.e_aurc])
-def test_weights_are_repetitions_at_any_scale(metric):
-    probs, labels = draw(80)
-    weight = np.random.default_rng(2).integers(0, 4, 80)
-    again = np.repeat(np.arange(80), weight)
-    expected = metric(probs[again], labels[again])
-    for factor in (1, 1e-3, 1e6):
-        weighted = metric(probs, labels, sample_weight=factor * weight)
-        assert weighted == pytest.approx(expected, abs=1e-12)
-
-
 def test_the_curve_answers_questions():
     probs, labels = draw(300)
     curve = M.risk_coverage_curve(probs, labels)
