@@ -59,6 +59,8 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         Whether each curve is that of one class: its probability against how often it is the label.
     intervals : dict of str to (p, low, high), optional
         Intervals of calibrated probabilities, drawn as a band around the diagonal.
+    axes : (str, str), optional
+        What is claimed, and what is kept of it.
 
     Examples
     --------
@@ -79,6 +81,7 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         by_group: GroupCurves | None = None,
         of_classes: bool = False,
         intervals: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None,
+        axes: tuple[str, str] | None = None,
     ):
         if not isinstance(curves, Mapping):  # probabilities and labels
             made: ReliabilityDisplay = self.from_predictions(smooth, curves)
@@ -88,11 +91,11 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         self.by_group = by_group
         self.of_classes: bool = of_classes
         self.intervals = intervals or {}
-        self.axes = ("confidence", "accuracy")  # what is claimed, and what is kept of it
-        if of_classes:
-            several = by_group is None and any("class" in name for name in self.curves)
-            which = "the class" if several else "class 1"
-            self.axes = ("probability of the class" if several else "P(class 1)", f"frequency of {which}")
+        if axes is None:  # what is claimed, and what is kept of it
+            several = of_classes and by_group is None and any("class" in name for name in self.curves)
+            axes = ("P(class 1)", "frequency of class 1") if of_classes else ("confidence", "accuracy")
+            axes = ("probability of the class", "frequency of the class") if several else axes
+        self.axes = axes
 
     @classmethod
     def from_estimator(

@@ -29,7 +29,6 @@ from .collect import METRICS, METRICS_OF_TWO, LabelReport, Report
 from .comparison import UNCALIBRATED, MethodComparison, MethodResult
 
 _MOST_EMBEDDED = 4_000_000  # characters of a calibrator file within the page
-_MOST_GROUPS = 12
 _NAMES = {
     "nll": "NLL",
     "brier": "Brier score",
@@ -52,9 +51,11 @@ def page(report: Any) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    words = {"percent": percent, "number": number, "count": count, "small": small, "from_to": from_to}
-    environment.filters |= words
-    environment.globals |= words
+    environment.filters |= {"percent": percent, "number": number, "count": count, "small": small}
+    displays = (ReliabilityDisplay, MarginDisplay, GroupDisplay, RankParametersDisplay)
+    environment.globals |= {one.__name__: one for one in displays}
+    environment.globals |= {"chart": _chart, "from_to": from_to, "percent": percent, "number": number}
+    many = isinstance(report, LabelReport)
     content = (report.saved or "").encode()
     text: str = environment.get_template("page.html").render(
         report=report,
@@ -65,7 +66,8 @@ def page(report: Any) -> str:
         fingerprint=persistence.fingerprint(report.cal.values, report.cal.labels),
         settings=report.calibrator.get_params(deep=False),
         versions=_versions(),
-        **(_of_labels(report) if isinstance(report, LabelReport) else _of_classes(report)),
+        many=many,
+        **({} if many else _of_classes(report)),
     )
     return text.replace(" %", "\u00a0%")  # a unit stays with its number
 
@@ -87,58 +89,26 @@ def _chart(display: Any, name: str, **options: Any) -> Any:
         return f"{name} is left out. {error}"
 
 
-def _of_labels(report: LabelReport) -> dict[str, Any]:
-    display = ReliabilityDisplay(report.curves, of_classes=True)
-    display.axes = "P(label)", "frequency of the label"
-    picture = _chart(display, "Reliability diagram of all labels, before and after", overlay=True)
-    return {"many": True, "picture": picture}
-
-
 def _of_classes(report: Report) -> dict[str, Any]:
+    """What the template needs besides the report, where a row has one label."""
     two, methods, calibrator = report.cal.n_classes == 2, report.methods, report.calibrator
-    curves = {"before": report.before.curve, "after": report.after.curve}
-    by_margin = {"before": report.before.margin, "after": report.after.margin}
-    reliability = ReliabilityDisplay(curves, of_classes=two)
     parameters = None
     if not two and getattr(calibrator, "rank_map_", None) is not None and not report.context:
         parameters = rank_parameters(calibrator, report.cal.values)
     return {
-        "many": False,
         "two": two,
         "claim": "P(class 1)" if two else "confidence",
         "kept": "frequency of class 1" if two else "accuracy",
         "vetoed": methods is not None and methods.asked is None and methods.recommended == UNCALIBRATED,
-        "picture": _chart(reliability, "Reliability diagram before and after calibration", overlay=True),
         "what_is_wrong": say.what_is_wrong,
-        "curves": curves,
-        "by_margin": by_margin,
-        "margin_chart": two
-        or _chart(
-            MarginDisplay(by_margin),
-            "Calibration error against the margin, before and after",
-            size=(4.6, 3.4),
-        ),
-        "group_charts": [_group_chart(sides, two) for sides in report.groups],
+        "curves": {"before": report.before.curve, "after": report.after.curve},
+        "by_margin": {"before": report.before.margin, "after": report.after.margin},
         "metrics": _metric_rows(report, METRICS_OF_TWO if two else METRICS),
         "method_rows": [] if methods is None else _method_rows(report, methods),
         "recommendation": methods and say.recommendation(methods),
         "parameters": parameters,
-        "rank_chart": parameters
-        and (parameters.constant_from > 1 or parameters.varies)
-        and _chart(
-            RankParametersDisplay(parameters), "Weight and bias by rank, the top rank first", stacked=True
-        ),
-        "explanation": str(calibrator.explain()) if hasattr(calibrator, "explain") else "",
-        "solution": getattr(calibrator, "solution_", None),
         "ranking": _ranking(calibrator.preserves_ranking, report.context),
     }
-
-
-def _group_chart(sides: dict[str, Any], two: bool) -> Any:
-    error = "Error of P(class 1)" if two else "Over-confidence"
-    name = f"{error} by {sides['after'].kind}, before and after calibration"
-    height = 1.4 + 0.3 * min(len(sides["after"]), _MOST_GROUPS)
-    return _chart(GroupDisplay(sides, _MOST_GROUPS), name, size=(4.6, height))
 
 
 def _shown_as(name: str) -> Callable[[float], str]:
