@@ -81,7 +81,7 @@ def test_every_display_draws_new_or_into_the_callers_axes(make, pyplot, name, si
 
 def test_reliability_points_are_the_bins(make, pyplot):
     display = make("reliability").plot()
-    assert list(display.curves) == ["before", "after"]
+    assert display.colours() == {"before": BEFORE, "after": AFTER}
     for ax, bars, curve in zip(display.ax_, display.histogram_ax_, display.curves.values(), strict=True):
         expected = np.stack([curve.confidence, curve.accuracy], axis=1)[curve.weight > 0]
         np.testing.assert_allclose(marked(ax), expected)
@@ -163,15 +163,6 @@ def test_the_curve_without_bins_is_drawn_with_its_band(fitted, pyplot):
     for name, ax in zip(display.curves, display.ax_, strict=True):
         assert any(np.array_equal(drawn.get_ydata(), display.smooth[name].accuracy) for drawn in ax.lines)
         assert len(ax.collections) == 1
-
-
-def test_ranks_that_coincide_share_a_line_and_its_name(make, pyplot):
-    display = make("effect").plot()
-    for ax, values in zip(display.ax_, (display.effect.weight, display.effect.bias), strict=True):
-        assert len(ax.lines) == len(np.unique(values, axis=0))
-    named = " ".join(t.get_text() for t in display.figure_.legends[0].get_texts())
-    assert all(str(rank) in named for rank in display.effect.ranks)
-    assert display.ax_[0].get_xlabel() == "margin, logits"
 
 
 def test_a_plain_classifier_has_no_before(pyplot):
@@ -294,14 +285,6 @@ def test_the_interval_of_a_calibrated_probability_is_drawn(fitted, pyplot):
     assert any(c.get_label() == "interval of P(class 1)" for c in ax.collections)
     with pytest.raises(errors.InputError, match="predict_interval"):
         ReliabilityDisplay.from_estimator(fitted[1], fitted[0].values, fitted[0].labels, interval=True)
-
-
-def test_colours_are_the_same_in_every_display(make, pyplot):
-    for name in ("reliability", "margin", "risk"):
-        display = make(name)
-        assert display.colours() == {"before": BEFORE, "after": AFTER}
-        colours = {line.get_color() for ax in np.atleast_1d(display.plot().ax_) for line in ax.lines}
-        assert {BEFORE, AFTER} <= colours
 
 
 def test_a_display_as_svg_for_a_page(make, pyplot):

@@ -34,16 +34,11 @@ def test_columns_are_matched_by_name(page):
     np.testing.assert_array_equal(page(SWAPPED, calibrator=fitted).after.ece, expected.after.ece)
 
 
-def test_weights_are_not_used_as_the_page_says(page):
+def test_weights_are_not_used_and_pairs_of_arrays_are_sets(page):
+    expected = page(CAL).after.nll
     weighted = page(replace(CAL, weights=RNG.uniform(0, 9, len(P))))
-    np.testing.assert_array_equal(weighted.after.nll, page(CAL).after.nll)
-
-
-def test_a_pair_of_arrays_is_a_test_set(page):
+    np.testing.assert_array_equal(weighted.after.nll, expected)
     np.testing.assert_array_equal(page(CAL, (P, Y)).after.nll, page(CAL, CAL).after.nll)
-
-
-def test_a_calibrator_that_saw_the_rows_may_look_better_than_it_is(page):
     fitted = mc.MultilabelMCCT(input="probabilities").fit(P, Y)
     assert "they flatter it" in page(CAL, calibrator=fitted).judged_how
 
@@ -57,6 +52,7 @@ def test_a_calibrator_that_saw_the_rows_may_look_better_than_it_is(page):
         ((P[:, :1], Y[:, :1]), {}, r"labels of shape \(n, 2\)"),
         ((P, Y[:9]), {}, r"labels of shape \(9, 2\)"),
         (P, {}, "expected a LogitsSet"),
+        ((pd.DataFrame(P), Y), {}, "for frames make a LogitsSet"),
         (replace(CAL, class_names=("a", "c")), {}, "'a' and 'c'|'a', 'c'"),
         (None, {"n_bins": 9}, "not 'n_bins'"),
         (None, {"groups": Y[:, 0], "level": 0.9}, "not 'groups', 'level'"),

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import persistence
 from ..calibrators.multilabel import MultilabelMCCT
-from ..data import LogitsSet, atomic_path
+from ..data import LogitsSet
 from ..errors import InputError, InputTypeError
 from ..metrics import (
     Evaluation,
@@ -65,12 +63,6 @@ class _Page:
         from .page import page
 
         return page(self)
-
-    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Write the page, whole or not at all."""
-        with atomic_path(path, force=force) as temporary:
-            temporary.write_text(self.to_html(), encoding="utf-8", errors="backslashreplace")
-        return Path(path)
 
 
 @dataclass(frozen=True)
@@ -314,12 +306,13 @@ def collect(
     step("measuring")
     both = trial.before, judged.probabilities
     sides = _sides(trial, both, n_bins, n_boot, level, seed)
+    old, new = (row_terms(Outcomes.of(p, trial.labels)) for p in both)
     return Report(
         **_frame(title, cal, test, trial, fitted, model, sides[1].evaluation),
         shown=shown or method_name(type(calibrator)),
         before=sides[0],
         after=sides[1],
-        changes=_changes(trial, both, level),
+        changes={name: paired_difference(new[name], old[name], level) for name in old},
         audit=judged.audit,
         methods=comparison,
         shift=None if test is None else label_shift_test(cal.labels, test.labels, n_classes=cal.n_classes),
@@ -426,19 +419,14 @@ def _default(
     trial: Trial, methods: Any, comparison: MethodComparison | None, groups: Any
 ) -> tuple[Any, Judged, dict[str, Any]]:
     """The method of a page for which none was asked: unfitted, judged, and the other arguments of its fit."""
-    if (
-        comparison is not None
-        and comparison.recommendation is not None
-        and comparison.judged_default is not None
-    ):
-        advised = comparison.recommendation
+    advised = comparison and comparison.recommendation
+    if comparison and advised and comparison.judged_default:
         of_fit = {"context": context_of(groups, len(trial.labels))} if advised.context else {}
         return advised.calibrator, comparison.judged_default, of_fit
-    name = None if comparison is None else comparison.shown
-    if isinstance(methods, Mapping) and name is not None:
-        template = methods[name]
-    else:
-        template = recommend(*trial.calibration, kind=trial.kind).calibrator
+    shown = comparison and comparison.shown
+    if isinstance(methods, Mapping) and shown:
+        return methods[shown], trial.judge(methods[shown]), {}
+    template = recommend(*trial.calibration, kind=trial.kind).calibrator
     return template, trial.judge(template), {}
 
 
@@ -470,11 +458,6 @@ def _groups(
     asked = ([PREDICTED] if len(names) > 2 else []) + ([] if groups is None else [groups])
     same: dict[str, Any] = {"before": both[0], "class_names": names, "level": level, "seed": seed}
     return tuple(GroupDisplay.from_predictions(labels, both[1], one, **same).evaluations for one in asked)
-
-
-def _changes(trial: Trial, both: Both, level: float) -> dict[str, Difference]:
-    old, new = (row_terms(Outcomes.of(p, trial.labels)) for p in both)
-    return {name: paired_difference(new[name], old[name], level) for name in old}
 
 
 def _as_json(model: Any, cal: LogitsSet, fitted: bool, evaluation: Any) -> str | None:
