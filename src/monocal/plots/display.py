@@ -72,7 +72,22 @@ class CurvesDisplay(Display, Generic[Curve]):
             y_prob = estimator.predict_proba(X)
             before = _before(estimator, X) if name is None else None
         y = _places_of_labels(first_of(estimator), y)
-        return cls.from_predictions(y, y_prob, *args, before=before, name=name, **options)  # type: ignore[attr-defined]
+        return cls.from_predictions(y, y_prob, *args, before=before, name=name, **options)
+
+    @classmethod
+    def from_predictions(
+        cls, y_true: Any, y_prob: Any, *, before: Any = None, name: str | None = None, **options: Any
+    ) -> Any:
+        """From labels and probabilities (several of these by name), and those before calibration if there are any.
+
+        ``options`` are those of the function that computes a curve.
+        """
+        return cls(cls._curves(y_true, by_name(y_prob, before, name), **options))
+
+    @classmethod
+    def _curves(cls, y_true: Any, parts: dict[str, Any], **options: Any) -> dict[str, Curve]:
+        """The curves of probabilities by name."""
+        raise NotImplementedError
 
     def colours(self) -> dict[str, str]:
         """Before and after have their own; others go through the series."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from .display import (
     LINE,
     CurvesDisplay,
     Display,
-    by_name,
     legend,
     panels,
     points,
@@ -53,22 +51,18 @@ class ComparisonDisplay(CurvesDisplay[Evaluation]):
         return self.curves
 
     @classmethod
-    def from_predictions(
+    def _curves(
         cls,
         y_true: Any,
-        y_prob: Any,
+        parts: dict[str, Any],
         *,
-        before: Any = None,
-        name: str | None = None,
-        metrics: Sequence[str] = ("nll", "ece"),
+        metrics: Any = ("nll", "ece"),
         n_boot: int = 200,
-        seed: int | None = 0,
-        sample_weight: Any = None,
-    ) -> ComparisonDisplay:
-        """From labels (n,) and probabilities (n, m), several of these by name, and those before calibration if any."""
-        same: dict[str, Any] = {"n_boot": n_boot, "seed": seed, "sample_weight": sample_weight}
-        parts = by_name(y_prob, before, name)
-        return cls({title: evaluate(p, y_true, metrics=list(metrics), **same) for title, p in parts.items()})
+        **options: Any,
+    ) -> dict[str, Evaluation]:
+        """Options are those of `monocal.evaluate`."""
+        options |= {"metrics": list(metrics), "n_boot": n_boot}
+        return {title: evaluate(p, y_true, **options) for title, p in parts.items()}
 
     def order(self, metric: str) -> list[str]:
         """Names, the best by this metric first."""
@@ -125,18 +119,8 @@ class RiskCoverageDisplay(CurvesDisplay[RiskCoverage]):
     rule: ReviewRule | None = None
 
     @classmethod
-    def from_predictions(
-        cls,
-        y_true: Any,
-        y_prob: Any,
-        *,
-        before: Any = None,
-        name: str | None = None,
-        sample_weight: Any = None,
-    ) -> RiskCoverageDisplay:
-        """From labels (n,) and probabilities (n, m), several of these by name, and those before calibration if any."""
-        parts = by_name(y_prob, before, name)
-        return cls({t: risk_coverage_curve(p, y_true, sample_weight=sample_weight) for t, p in parts.items()})
+    def _curves(cls, y_true: Any, parts: dict[str, Any], **options: Any) -> dict[str, RiskCoverage]:
+        return {title: risk_coverage_curve(p, y_true, **options) for title, p in parts.items()}
 
     @classmethod
     def from_rule(cls, rule: ReviewRule) -> RiskCoverageDisplay:

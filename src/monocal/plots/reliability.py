@@ -13,7 +13,6 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs.validation import check_count
-from ..metrics.row_sums import GROUP_BINS
 from ..metrics.units import count, percent
 from .curves import (
     CalibrationCurve,
@@ -123,44 +122,34 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
         *,
         before: Any = None,
         name: str | None = None,
-        n_bins: int | None = None,
-        strategy: str = "uniform",
         classes: Sequence[int] | None = None,
         smooth: bool = False,
-        level: float = 0.95,
-        sample_weight: Any = None,
         groups: Any = None,
         max_groups: int = 6,
         class_names: Sequence[str] | None = None,
+        **options: Any,
     ) -> ReliabilityDisplay:
-        """From labels and probabilities, and those before calibration if there are any.
+        """From labels and probabilities (several of these by name), and those before calibration if there are any.
 
         Parameters
         ----------
-        y_true : (n,) array
-        y_prob : (n, m) or (n,) array, or mapping of names to such arrays
-            Of several predictors each has its curve.
-        before : array as ``y_prob``, optional
-        name : str, optional
-            Title of a single curve.
-        n_bins, strategy, level, sample_weight
-            As in `reliability_curve`; in groups there are 5 bins.
         classes : sequence of int, optional
             A curve for the probability of each of these classes, instead of that of the top class. Of two columns: class 1.
         smooth : bool
             Add a curve without bins.
         groups : (n,) array-like, or "predicted", optional
-            One diagram for each of the ``max_groups`` worst groups, before behind after; see `monocal.evaluate`.
-        max_groups : int
+            One diagram for each of the ``max_groups`` worst groups, in 5 bins, before behind after; see `monocal.evaluate`.
         class_names : sequence of str, optional
             Of predicted classes as groups.
+        **options
+            Of `reliability_curve`.
         """
-        same: dict[str, Any] = {"level": level, "sample_weight": sample_weight}
         if groups is not None:
-            if isinstance(y_prob, Mapping) or classes is not None or smooth or strategy != "uniform":
-                raise InputError("groups: expected one predictor, with neither classes, smooth nor quantiles")
-            same |= {"before": before, "n_bins": n_bins or GROUP_BINS, "class_names": class_names}
-            by_group = group_curves(y_true, y_prob, groups, **same)
+            if isinstance(y_prob, Mapping) or classes is not None or smooth or "strategy" in options:
+                raise InputError(
+                    "groups: expected one predictor, with neither classes, smooth nor a strategy"
+                )
+            by_group = group_curves(y_true, y_prob, groups, before=before, class_names=class_names, **options)
             worst = by_group.evaluation.names[: check_count(max_groups, "max_groups")]
             curves = {group: by_group.after[group] for group in worst}
             return cls(curves, by_group=by_group, of_classes=by_group.evaluation.two)
@@ -172,13 +161,12 @@ class ReliabilityDisplay(CurvesDisplay[CalibrationCurve]):
             wanted = [
                 (f"class {c}" if one else f"{t}, class {c}", p, c) for t, p in parts.items() for c in classes
             ]
-        curves, lines = {}, {}
-        for title, probs, c in wanted:
-            bins = 15 if n_bins is None else n_bins
-            curves[title] = reliability_curve(probs, y_true, n_bins=bins, strategy=strategy, label=c, **same)
-            if smooth:
-                lines[title] = smooth_reliability_curve(probs, y_true, label=c, **same)
-        return cls(curves, lines or None, of_classes=two or classes is not None)
+        curves = {title: reliability_curve(p, y_true, label=c, **options) for title, p, c in wanted}
+        lines = None
+        if smooth:
+            same = {key: options[key] for key in ("level", "sample_weight") if key in options}
+            lines = {title: smooth_reliability_curve(p, y_true, label=c, **same) for title, p, c in wanted}
+        return cls(curves, lines, of_classes=two or classes is not None)
 
     def plot(
         self, ax: Any = None, *, overlay: bool | None = None, histogram: bool = True, **kwargs: Any
@@ -314,24 +302,12 @@ class MarginDisplay(CurvesDisplay[CalibrationCurve]):
         return super().from_estimator(estimator, X, y, *args, **options)
 
     @classmethod
-    def from_predictions(
-        cls,
-        y_true: Any,
-        y_prob: Any,
-        *,
-        before: Any = None,
-        name: str | None = None,
-        margin: Any = None,
-        n_bins: int = 15,
-        level: float = 0.95,
-        sample_weight: Any = None,
-    ) -> MarginDisplay:
-        """From labels and probabilities, or several by name; rows are binned by their margin before calibration."""
-        parts = by_name(y_prob, before, name)
-        if margin is None:
-            margin = margins(next(iter(parts.values())))
-        same: dict[str, Any] = {"n_bins": n_bins, "level": level, "sample_weight": sample_weight}
-        return cls({title: margin_curve(probs, y_true, margin, **same) for title, probs in parts.items()})
+    def _curves(
+        cls, y_true: Any, parts: dict[str, Any], *, margin: Any = None, **options: Any
+    ) -> dict[str, CalibrationCurve]:
+        """Rows are binned by their margin before calibration."""
+        margin = margins(next(iter(parts.values()))) if margin is None else margin
+        return {title: margin_curve(p, y_true, margin, **options) for title, p in parts.items()}
 
     def plot(self, ax: Any = None, **kwargs: Any) -> MarginDisplay:
         """Draw into a new figure or into ``ax``; keyword arguments go to the lines."""
