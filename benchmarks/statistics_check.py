@@ -169,7 +169,7 @@ def population(world: World, entries: int = 6_000_000) -> dict[str, float]:
     weight, confidence, right, nll, brier, p, y = np.concatenate(parts, axis=1)
     views = {"top": Population(confidence, right, weight), "positive": Population(p, y, weight)}
     errors = {
-        name: BinNoise(views[metric.error.of], metric.error, 15).seen  # type: ignore[arg-type]
+        name: BinNoise(views[metric.error.of], metric.error, 15).observed  # type: ignore[arg-type]
         for name, metric in METRICS.items()
         if metric.error and (world.m == 2 or not metric.binary)
     }

@@ -334,7 +334,7 @@ class PriceOfOrder:
                 return f"{text}."
             differs = with_interval(nll.value, nll.low, nll.high, self.level)
             return f"{text}: NLL differs by {differs}, accuracy by {points(accuracy.value)}."
-        parts, said = [], ""
+        parts = []
         for price in (nll, accuracy):
             if not (price.measured or price.gained):
                 continue
@@ -342,9 +342,7 @@ class PriceOfOrder:
             amount = f"{points(price.value)} of accuracy ({number(100 * low, 1)} to {number(100 * high, 1)})"
             if price is nll:
                 amount = with_interval(abs(price.value), low, high, self.level, "NLL")
-            verb = "costs" if price.measured else "gains"
-            parts.append(amount if verb == said else f"{verb} {amount}")
-            said = verb
+            parts.append(f"{'costs' if price.measured else 'gains'} {amount}")
         before, after = (f"with {keeping}", f"with {free}") if keeping else ("before", "after")
         return (
             f"Keeping the {order} {' and '.join(parts)} here: {self.moved:,} of {self.n_rows:,} top classes move, "

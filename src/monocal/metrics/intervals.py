@@ -270,7 +270,7 @@ class BinNoise:
         self.share = share[filled]
         self.n = len(self.share)
         weight, gap = self._sum(self.w), self._sum(self.w * (self.c - self.a))
-        self.seen = float(self._value(gap, weight))
+        self.observed = float(self._value(gap, weight))
         in_bins, mass = gap @ self.share, weight @ self.share
         of_bin = _ratio(in_bins, mass)
         if norm.of == "positive":  # many bins of few rows, whose gaps are mostly noise
@@ -333,7 +333,7 @@ class BinNoise:
         mean, spread = drawn.mean(axis=1), drawn.std(axis=1, ddof=1)
         by_chance = spread > 1e-12
         if not by_chance.any():
-            return self.seen, self.seen
+            return self.observed, self.observed
         # A predictor that is always sure leaves nothing to chance if it is right, and much if it is not.
         standard = (drawn - mean[:, None])[by_chance] / spread[by_chance, None]
         largest = np.quantile(standard, 1 - _TOWARDS_ZERO * tails.low)
@@ -341,13 +341,13 @@ class BinNoise:
         mean_square = np.polyval(np.polyfit(_NODES, mean**2, 2), _STEPS)
         variance = np.polyval(np.polyfit(_NODES, spread**2, 1), _STEPS)
         reach = np.sqrt(np.maximum(mean_square, 0)) + largest * np.sqrt(np.maximum(variance, 0))
-        possible = np.append(reach >= self.seen, True)
+        possible = np.append(reach >= self.observed, True)
         low = float(np.interp(np.append(_STEPS, 1.0)[possible.argmax()], _NODES, true))
         second, third = at[-1].of_gap
         skewness = float(np.sign(at[-1].gap) @ third / max(second.sum(), 1e-300) ** 1.5)
         z = float(ndtri((2 - _TOWARDS_ZERO) * tails.high))
-        high = self.seen - unskewed(z, skewness) * float(spread[-1])
-        return min(low, self.seen), min(high, 1.0)
+        high = self.observed - unskewed(z, skewness) * float(spread[-1])
+        return min(low, self.observed), min(high, 1.0)
 
 
 def _ratio(a: Floats, b: Floats) -> Floats:
