@@ -195,13 +195,11 @@ def _host_mixed(steps: np.ndarray, psi: np.ndarray) -> np.ndarray:
         factors[0] = 1.0
         factors[1:].reshape(psi.shape)[...] = psi
         return np.add.accumulate(steps[..., None] * factors, axis=0)[-1]
-    out = np.empty((*steps.shape[1:], n), dtype=psi.dtype)
-    for place in np.ndindex(steps.shape[1:]):
-        of_place = steps[:, *place]
-        out[place] = of_place[0]
-        for k in np.flatnonzero(of_place[1:]):  # few have increments at any one start
-            out[place] += psi[k] * of_place[k + 1]
-    return out
+    flat = steps.reshape(len(steps), -1)
+    out = np.repeat(flat[0][:, None], n, axis=1)
+    for place, k in np.argwhere(flat[1:].T).tolist():  # few have increments at any one start
+        out[place] += psi[k] * flat[k + 1, place]
+    return out.reshape(*steps.shape[1:], n)
 
 
 def _clip(x: Any, min: Any = None, max: Any = None) -> Any:

@@ -29,21 +29,13 @@ from .ties import average_ties
 
 # Far less than half a unit of any other number that single precision has.
 _NEXT_TO_NOTHING = 2.0**-1000
-# The places of so many values fit into the bits that single precision lacks; those of so many are kept for the next call.
-_MOST_PLACES, _MOST_KEPT = 2**26, 2**19
-# Up to so many values, a sort of places in two calls costs least.
-_FEW_PLACES = 256
+# The places of so many values fit into the bits that single precision lacks, and are kept for the next call. Of fewer, a sort of
+# places in two calls costs least.
+_MOST_PLACES, _FEW_PLACES = 2**19, 256
 
 
 class NumpyMap:
-    """A fitted map for numpy arrays in single or double precision.
-
-    Parameters
-    ----------
-    steps : sequence of MapStep
-    smallest_probability : float or None
-        Of a map that takes probabilities.
-    """
+    """A fitted map for numpy arrays in single or double precision."""
 
     def __init__(self, steps: Sequence[MapStep], smallest_probability: float | None = None):
         self._steps, self._smallest = steps, smallest_probability
@@ -71,61 +63,40 @@ class NumpyMap:
             numbers = in_type, _PlainRows(*in_type[0][1:]) if self._may_be_plain else None
             self._in_dtype[z.dtype] = numbers
         steps, plain_rows = numbers
+
+        def portable(z: np.ndarray, context: np.ndarray | None) -> np.ndarray:
+            smallest = self._smallest
+            done = apply(
+                z, steps, HOST, output, smallest_probability=smallest, context=context, narrow=narrow
+            )
+            return np.ascontiguousarray(done)
+
         with np.errstate(all="ignore"):
             usual = narrow is None and output in (PROBABILITIES, LOGITS)
             # Rows may be filled up with more classes than there were in the fit.
             if plain_rows is None or not usual or z.shape[1] != plain_rows.s["n_classes"]:
-                return self._portable(z, steps, output, context, narrow)
+                return portable(z, context)
             out = np.empty(z.shape, dtype=z.dtype)
             plain = plain_rows.calibrate(z, output == PROBABILITIES, context, out)
             if np.count_nonzero(plain) < len(plain):  # what was made of the others is nothing
                 rest = np.flatnonzero(~plain)
-                context = None if context is None else context[rest]
-                out[rest] = self._portable(z[rest], steps, output, context, None)
+                out[rest] = portable(z[rest], None if context is None else context[rest])
             return out
-
-    def _portable(
-        self,
-        z: np.ndarray,
-        steps: list[Step],
-        output: str,
-        context: np.ndarray | None,
-        narrow: tuple[float, float] | None,
-    ) -> np.ndarray:
-        done = apply(
-            z, steps, HOST, output, smallest_probability=self._smallest, context=context, narrow=narrow
-        )
-        return np.ascontiguousarray(done)
 
 
 class _PlainRows:
     """The map of plain rows, from the numbers of the step ``"ranks"`` in the type of the rows."""
 
     def __init__(self, a: dict[str, Any], s: dict[str, Any]):
-        self.a, self.s, self.second = a, s, s["adjustment"]
-        self.jumps, self.scales_jump = (
-            a["jumps"] if s["n_jumps"] else np.zeros(0, dtype=np.int64),
-            s["scale_jumps"],
-        )
+        self.a, self.s, self.second, self.scales_jump = a, s, s["adjustment"], s["scale_jumps"]
+        self.jumps = a["jumps"] if s["n_jumps"] else np.zeros(0, dtype=np.int64)
         self.lengths = np.diff(self.jumps, prepend=0, append=s["n_ranks"])
-        steps = a["steps"]
-        self.n_factors, dtype = len(steps), steps.dtype
-        self.piece = (
-            np.repeat(np.arange(len(self.lengths)), self.lengths)
-            if self.n_factors > 1
-            else np.zeros(0, np.intp)
-        )
-        # Of each factor's increments at each jump, those that are not 0.
-        self.used = [
-            [[(int(k), x[k]) for k in np.flatnonzero(x)] for x in steps[:, kind].T] for kind in (0, 1)
-        ]
         # Where all rows have the same increments: of each rank the weight, and `a` and `b` of ``D = a U + b``.
-        scale, bias = steps[0].astype(np.float64)
-        above = [np.append(np.cumsum(x[:0:-1])[::-1], 0.0) for x in (scale, bias)]
+        scale, bias = a["steps"][0].astype(np.float64)
+        of_pieces = (np.cumsum(scale), *(np.append(np.cumsum(x[:0:-1])[::-1], 0.0) for x in (scale, bias)))
         self.w, self.of_height, self.drop = (
-            np.repeat(x, self.lengths).astype(dtype) for x in (np.cumsum(scale), *above)
+            np.repeat(x, self.lengths).astype(a["steps"].dtype) for x in of_pieces
         )
-        self.steps = np.ascontiguousarray(np.moveaxis(steps, 1, 0))[None]
 
     def calibrate(
         self, z: np.ndarray, normalise: bool, context: np.ndarray | None, out: np.ndarray
@@ -138,10 +109,7 @@ class _PlainRows:
         f = self._logits(v, height)
         if self.second is not None:
             f = self._adjusted(f, places[:, -1], shared, context)
-        if normalise:
-            level = _to_probabilities(f)
-        else:
-            level = f[:, -2] == 0
+        level = _to_probabilities(f) if normalise else f[:, -2] == 0
         out.reshape(-1)[places] = f
         if np.count_nonzero(level):  # rounding may have made another class equal to the top
             chosen = np.flatnonzero(level)
@@ -150,31 +118,33 @@ class _PlainRows:
 
     def _logits(self, v: np.ndarray, height: np.ndarray) -> np.ndarray:
         """Calibrated logits by rank, in the place of the depths; 0 at the top."""
-        psi, jumps = None if self.n_factors == 1 else self._factors(v), self.jumps
-        few = len(v) <= FEW  # it is faster to look at all ranks
+        g, jumps = v, self.jumps
+        psi = None if self.s["n_factors"] == 1 else self._factors(v)
         tied, depth = jumps[:0], v[:0]
         if len(jumps):
-            equal = v[:, 1:] == v[:, :-1] if few else v[:, jumps] == v[:, jumps - 1]
+            equal = v[:, jumps] == v[:, jumps - 1]
             if np.count_nonzero(equal):
-                tied = np.flatnonzero((equal[:, jumps - 1] if few else equal).any(axis=1))
+                tied = np.flatnonzero(equal.any(axis=1))
                 depth = v[tied]
-        g = v
-        if psi is None:
-            g *= self.w
-            if self.scales_jump:  # laid out as the depths are
-                rows = v.flags.c_contiguous
-                drop = height * self.of_height if rows else (height.T * self.of_height[:, None]).T
-                drop += self.drop
-                g += drop
-            elif len(jumps):
-                g += self.drop
-        else:
-            w, drop = self._mixed(psi, height)
-            g *= self._by_rank(w, v) if self.scales_jump else w[:, :1]
+        if psi is not None:
+            w, drop = self._mixed(psi, height[:, 0])
+            g *= self._by_rank(w, v) if self.scales_jump else w[0][:, None]
             if len(jumps):
                 g += self._by_rank(drop, v)
+        else:
+            g *= self.w
+            if self.scales_jump:  # laid out as the depths are
+                by_row = v.flags.c_contiguous
+                g += (
+                    height * self.of_height if by_row else (height.T * self.of_height[:, None]).T
+                ) + self.drop
+            elif len(jumps):
+                g += self.drop
         if self.scales_jump:
-            _keep_order(g, jumps, few)
+            # Rounding may have let a class cross a jump: a running maximum from the top down.
+            few = len(g) <= FEW
+            crossed = slice(None) if few else np.flatnonzero((g[:, jumps - 1] < g[:, jumps]).any(axis=1))
+            g[crossed] = np.maximum.accumulate(g[crossed][:, ::-1], axis=1)[:, ::-1]
         f: np.ndarray = np.subtract(0.0, g, out=g)
         if len(tied):
             chosen = f[tied]
@@ -193,36 +163,17 @@ class _PlainRows:
         return ramps_of(values, a["ramp_statistic"], a["ramp_zero"], a["ramp_width"], HOST)
 
     def _mixed(self, psi: np.ndarray, height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Weights and drops (n, D) of rows from their ramps."""
-        n, pieces = psi.shape[1], len(self.lengths)
-        if n <= FEW:  # the same sums, in fewer calls
-            factors = np.empty((n, 1, self.n_factors, 1), dtype=psi.dtype)
-            factors[:, 0, 0] = 1.0
-            factors[:, 0, 1:, 0] = psi.T
-            by_start = np.add.accumulate(factors * self.steps, axis=2)[:, :, -1]
-            w, rise = by_start[:, 0], by_start[:, 1, 1:]
-            if self.scales_jump:
-                rise = w[:, 1:] * height + rise
-                w = np.add.accumulate(w, axis=1)
-            drop = np.zeros((n, pieces), dtype=psi.dtype)
-            np.add.accumulate(rise[:, ::-1], axis=1, out=drop[:, -2::-1])
-            return w, drop
-        scale, bias = ([_sum_of(x, psi) for x in of_start] for of_start in self.used)
-        w, drop = np.zeros((2, pieces, n), dtype=psi.dtype)
-        w[0] = scale[0]
-        for d in range(1, pieces):
-            w[d] = w[d - 1] + scale[d]
-        for d in range(pieces - 1, 0, -1):
-            drop[d - 1] = drop[d] + (scale[d] * height[:, 0] + bias[d])
-        return w.T, drop.T
+        """Weights and drops (D, n) of rows from their ramps."""
+        scale, bias = HOST.mixed(self.a["steps"], psi)
+        drop = np.zeros_like(scale)
+        np.add.accumulate((scale[1:] * height + bias[1:])[::-1], out=drop[-2::-1])
+        return np.add.accumulate(scale), drop
 
     def _by_rank(self, table: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """What each rank has (n, m) of tables (n, D), laid out as the depths are."""
-        if len(v) <= FEW:
-            return table.take(self.piece, axis=1)
+        """What each rank has (n, m) of tables (D, n), laid out as the depths are."""
         if v.flags.c_contiguous:
-            return np.repeat(table, self.lengths, axis=1)
-        return np.repeat(table.T, self.lengths, axis=0).T
+            return np.repeat(table.T, self.lengths, axis=1)
+        return np.repeat(table, self.lengths, axis=0).T
 
     def _adjusted(
         self, f: np.ndarray, top_place: np.ndarray, shared: np.ndarray, context: np.ndarray | None
@@ -253,25 +204,6 @@ class _PlainRows:
         return f
 
 
-def _sum_of(steps: list[tuple[int, Any]], psi: np.ndarray) -> Any:
-    """``sum_k psi_k step_k`` (n,); the first factor is the constant 1."""
-    total: Any = 0.0
-    for k, step in steps:
-        total = total + (psi[k - 1] * step if k else step)
-    return total
-
-
-def _keep_order(g: np.ndarray, jumps: np.ndarray, few: bool) -> None:
-    """A running maximum from the top down, in place, of the rows in which rounding has let a class cross a jump."""
-    if few:
-        np.maximum.accumulate(g[:, ::-1], axis=1, out=g[:, ::-1])
-        return
-    crossed = g[:, jumps - 1] < g[:, jumps]
-    if np.count_nonzero(crossed):
-        chosen = np.flatnonzero(crossed.any(axis=1))
-        g[chosen] = np.maximum.accumulate(g[chosen, ::-1], axis=1)[:, ::-1]
-
-
 def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows in rising order, and the place of each value in the flattened array."""
     n, m = z.shape
@@ -280,7 +212,7 @@ def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if n > 1:
             index += m * np.arange(n)[:, None]
         return z.reshape(-1)[index], index
-    places = _kept_places(n, m) if n * m <= _MOST_KEPT else _places(n, m)
+    places = _places(n, m)
     # Double precision has 29 bits more than single: what is written into the last of them changes no value when it is rounded.
     # Written into those of 0 it would be a subnormal number, which torch.set_flush_denormal tells a processor to take for 0.
     wide = z.astype(np.float64, order="C")
@@ -297,15 +229,11 @@ def _in_order(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ordered, bits
 
 
+@lru_cache(maxsize=2)
 def _places(n: int, m: int) -> np.ndarray:
-    """Places in a flattened array."""
     places = np.arange(n * m).reshape(n, m)
     places.flags.writeable = False
     return places
-
-
-# Blocks are mostly of one size.
-_kept_places = lru_cache(maxsize=2)(_places)
 
 
 def _to_probabilities(g: np.ndarray) -> np.ndarray:

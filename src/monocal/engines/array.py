@@ -56,7 +56,7 @@ from ..core.engine import (
 from ..core.ranked import LARGEST, Ranked, rank_rows
 from ..core.statistics import compute
 from ..core.ties import average_ties, largest_tie, within_ties
-from ..parallel import GPU_BLOCK, block_rows, keep_freed_memory, parallel_map, row_slices, scratch_buffer
+from ..parallel import GPU_BLOCK, block_rows, keep_freed_memory, parallel_map, row_slices
 from .label_sums import label_totals, scale_totals, with_top_labels
 
 # exp(-1000) is zero in every precision.
@@ -199,13 +199,13 @@ class ArrayEngine:
         return to_numpy(xp.astype(results, xp.float64) @ xp.astype(weight, xp.float64))
 
     def _at_scale(self, block: Block, scale: float) -> tuple[Array, Array]:
-        """``exp(-scale v)`` (r, n), in a scratch buffer, and its total."""
+        """``exp(-scale v)`` (r, n), and its total."""
         rows, v = block.rows, block.rows.depth.T
-        weights = [np.array([[-scale]])]
+        weights = [-scale]
         if not str(v.dtype).endswith("float64"):  # the sum of two numbers in single precision
             leading = float(np.float32(-scale))
-            weights = [np.array([[leading]]), np.array([[-scale - leading]])]
-        p = exp_(_affine(v, weights, None, _buffer("p", v)))
+            weights = [leading, -scale - leading]
+        p = exp_(_affine(v, weights))
         if rows.valid is not None:
             p *= array_namespace(p).astype(rows.valid.T, p.dtype)
         return p, _sum_of_ranks(p)
@@ -251,10 +251,8 @@ class ArrayEngine:
             p *= share
             tail = None if tail is None else [t * share for t in tail]
             mass, depth, square = _moments(p, v, tail)
-            below = _running_sums(mass, _buffer("below", mass))
-            below -= mass  # probability below each start
-            first = _running_sums(depth, _buffer("first", depth), upwards=False)
-            first += _times(below, height, _buffer("product", below))
+            below = xp.cumulative_sum(mass, axis=0) - mass  # probability below each start
+            first = xp.flip(xp.cumulative_sum(xp.flip(depth, axis=0), axis=0), axis=0) + below * height
             psi_square = xp.ones_like(weight)[None] if block.factors is None else block.factors.T**2
             left = psi_square * weight
             # Means of squares add up over the rows before they are added up over the ranks; squares of means do not.
@@ -265,8 +263,7 @@ class ArrayEngine:
             lowest = left[1:] @ (_sum_of_ranks(square) - first[0])
             # With one rank in use, the tail is all that lies below the top.
             errors = left @ (tail[0] if tail is not None and len(mass) == 1 else below[-1])
-            below -= _times(below, below, _buffer("product", below))
-            biases = _products(left, below)
+            biases = _products(left, below - below * below)
         results = [to_numpy(x).astype(np.float64) for x in (scales, lowest, errors, biases)]
         variances = np.zeros((2, len(results[2]), len(results[0])))
         variances[SCALE, 0], variances[SCALE, 1:, 0], variances[BIAS] = results[0], results[1], results[3]
@@ -281,7 +278,7 @@ class ArrayEngine:
         wide = replace(block, rows=replace(rows, depth=xp.astype(rows.depth, xp.float64, copy=False)))
         v, valid = wide.rows.depth.T, None if rows.valid is None else rows.valid.T
         with np.errstate(under="ignore"):
-            f = _below_top(wide, point, xp.empty_like(v))
+            f = _below_top(wide, point)
             shift = xp.zeros_like(f[-1])
             if average_ties(f.T, rows, point.jumps):  # a tied top has come down to the mean of its group
                 shift = xp.asarray(f[-1], copy=True)
@@ -332,10 +329,9 @@ class ArrayEngine:
     def _exponentials(
         self, block: Block, point: Point
     ) -> tuple[Array, Array, Array | None, list[Array] | None]:
-        """``exp(f - shift)`` (r, n), in a scratch buffer; its total (n,) with the tail's; the shift (n,) where
+        """``exp(f - shift)`` (r, n); its total (n,) with the tail's; the shift (n,) where
         it is not the top; the tail's ``sum exp(f - shift) v^t``, (n,) each, where there is one."""
-        rows, v = block.rows, block.rows.depth.T
-        f = _below_top(block, point, _buffer("p", v))
+        rows, f = block.rows, _below_top(block, point)
         shift = None
         if average_ties(
             f.T, rows, point.jumps, _NOTHING
@@ -420,33 +416,39 @@ def _plain_scale(block: Block, scale: float) -> Point:
     return Point.of_steps(shape, plain, np.array([scale]), plain[:, :0])
 
 
-def _moments(p: Array, v: Array, tail: list[Array] | None, curved: bool = True) -> list[Array]:
+def _moments(p: Array, v: Array, tail: list[Array] | None, curved: bool = True) -> list[Any]:
     """``p``, ``p v`` and (if ``curved``) ``p v^2`` at each rank; a tail is in the lowest."""
+    depth = p * v
     # What is asked of ``p`` at the lowest rank below has the tail; ties have no part in it.
-    moments = [p if tail is None else _times(p, None, _buffer("mass", v)), _times(p, v, _buffer("pv", v))]
-    if curved:
-        moments.append(_times(moments[1], v, _buffer("pvv", v)))
+    moments = [p if tail is None else p + 0.0, depth, depth * v if curved else None]
     for moment, of_tail in zip(moments, tail or (), strict=False):
         moment[0] += of_tail
-    return moments if curved else [*moments, None]
+    return moments
 
 
 def _heights(rows: Ranked) -> Array:
-    """``u = U - v`` (r, n), 0 where a class is masked; in a scratch buffer."""
-    v = rows.depth.T
-    u = _buffer("p", v)
-    u[...] = rows.height
-    u -= v
+    """``u = U - v`` (r, n), 0 where a class is masked."""
+    u = rows.height - rows.depth.T
     return u if rows.valid is None else clip_(u, 0.0, np.inf)
 
 
-def _below_top(block: Block, point: Point, out: Array) -> Array:
-    """``f - f_top`` (r, n), to ``out``, as if no ranks were tied."""
+def _below_top(block: Block, point: Point) -> Array:
+    """``f - f_top`` (r, n), as if no ranks were tied."""
     v = block.rows.depth.T
+    out = array_namespace(v).empty_like(v)
     weights, base = parameters(block, point)
     for d, (begin, end) in enumerate(pairwise(point.pieces[0])):
-        # Measured from the top, the uppermost piece has no base.
-        _affine(v[begin:end], [w[d] for w in weights], base[d] if end < len(v) else None, out[begin:end])
+        out[begin:end] = _affine(v[begin:end], [w[d] for w in weights])
+        if end < len(v):  # measured from the top, the uppermost piece has no base
+            out[begin:end] += base[d]
+    return out
+
+
+def _affine(v: Array, weights: Sequence[Any]) -> Array:
+    """``sum(weights) v``, term by term."""
+    out = v * weights[0]
+    for w in weights[1:]:
+        out += w * v
     return out
 
 
@@ -503,59 +505,11 @@ def _hessian(
     return np.where(in_order, product, product.T) - squares
 
 
-def _buffer(name: str, like: Array) -> Array:
-    """An array like another (r, n): numpy's are in scratch buffers of the thread, overwritten when one of the same name is asked
-    for."""
-    if isinstance(like, np.ndarray) and like.flags.c_contiguous:
-        return scratch_buffer(name, like.shape, like.dtype)
-    return array_namespace(like).empty_like(like)
-
-
-def _times(x: Array, y: Array | None, out: Array) -> Array:
-    """``out = x y``, or a copy of ``x``."""
-    if y is None:
-        out[...] = x
-    elif isinstance(out, np.ndarray):
-        np.multiply(x, y, out=out)
-    else:
-        out[...] = x * y
-    return out
-
-
-def _affine(v: Array, weights: Sequence[Any], base: Array | None, out: Array) -> Array:
-    """``out = sum(weights) v + base``."""
-    leading, *rest = weights if isinstance(v, np.ndarray) else [_in_kind_of(w, v) for w in weights]
-    _times(v, leading, out)
-    for w in rest:
-        out += w * v
-    if base is not None:
-        out += base
-    return out
-
-
-def _in_kind_of(w: Any, v: Array) -> Array:
-    return array_namespace(v).asarray(w, dtype=v.dtype, **device_of(v)) if isinstance(w, np.ndarray) else w
-
-
 def _sum_of_ranks(x: Array) -> Array:
     """The sum over the ranks of each row, (n,)."""
     if isinstance(x, np.ndarray):
         return np.ones(len(x), dtype=x.dtype) @ x
     return array_namespace(x).sum(x, axis=0)
-
-
-def _running_sums(x: Array, out: Any, upwards: bool = True) -> Array:
-    """Sums of ``x`` (r, n) over the ranks up to each, or from each on."""
-    if not isinstance(x, np.ndarray):
-        xp = array_namespace(x)
-        if upwards:
-            return xp.cumulative_sum(x, axis=0)
-        return xp.flip(xp.cumulative_sum(xp.flip(x, axis=0), axis=0), axis=0)
-    ranks = range(len(x)) if upwards else range(len(x) - 1, -1, -1)
-    out[ranks[0]] = x[ranks[0]]
-    for before, here in pairwise(ranks):
-        np.add(out[before], x[here], out=out[here])
-    return out
 
 
 def _products(a: Array, b: Array) -> Array:
