@@ -203,11 +203,3 @@ def test_few_rows_of_many_classes_without_shrinkage(shape, monkeypatch):
     solution = mc.MCCT(shrinkage=0).fit(z, y).solution_
     assert solution.converged
     assert solution.n_iter < 25
-
-
-@pytest.mark.parametrize("cal", [mc.TemperatureScaling(), mc.MCCT(top_k=50), mc.ConditionalMCCT(top_k=50)])
-def test_certified_at_vocabulary_size_without_compiled_loops(cal, monkeypatch):
-    monkeypatch.setattr("monocal.engines.numba_engine.available", lambda: False)
-    data = synthetic(150, 30_000, seed=1, keep_truth=False)
-    cal.fit((8 * data.values).astype(np.float32), data.labels)
-    assert cal.solution_.converged

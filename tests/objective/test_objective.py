@@ -138,14 +138,6 @@ def test_coarse_copy_leads_to_the_same_solution():
     assert passes < sum(step.rows == 9000 for step in without.history)
 
 
-def test_heavy_ties_converge_quickly():
-    z, y, _ = make("plain", n=3000, m=30)
-    y = np.where(np.random.default_rng(4).random(3000) < 0.6, z.argmax(axis=1), y)
-    cal = mc.MCCT(shrinkage=0).fit(np.round(z / 3) * 3, y)
-    assert cal.solution_.converged
-    assert cal.solution_.n_iter < 40
-
-
 def test_corrections_take_a_handful_of_steps():
     from monocal.data import synthetic
 

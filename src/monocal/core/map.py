@@ -22,8 +22,7 @@ How a calibrator plugs in. It returns its steps, the first first, each with the 
         return [MapStep("binary", {"knots": self.knots_}, {"n_knots": len(self.knots_)})]
 
     def binary(z, a, s, xp, context):        # z (n, m); a: the arrays, in the library of z; s: the plain data
-        f = ...                              # calibrated logits, classes first (m, n), in array API operations of xp
-        return MapRows(f)
+        return MapRows(f)                    # calibrated logits, classes first (m, n), in array API operations of xp
 
     FUNCTIONS["binary"] = binary
 
@@ -61,16 +60,7 @@ _NOTHING = -1000.0
 
 @dataclass(frozen=True)
 class MapStep:
-    """One step of a fitted map: ``FUNCTIONS[kind]`` with these numbers.
-
-    Attributes
-    ----------
-    kind : str
-    arrays : dict of str to ndarray
-        None or no entry: empty arrays are not kept.
-    static : dict
-        Plain data (JSON), what the arrays mean.
-    """
+    """One step of a fitted map: ``FUNCTIONS[kind]`` with these arrays (empty ones are not kept), and plain data for JSON."""
 
     kind: str
     arrays: dict[str, np.ndarray]
@@ -79,45 +69,25 @@ class MapStep:
 
 @dataclass(frozen=True)
 class MapRows:
-    """What a step gives: calibrated logits (L, n), classes first.
+    """What a step gives: calibrated logits (L, n), classes first, -inf where a class is masked."""
 
-    Attributes
-    ----------
-    f : array
-        Largest 0 where ``lower`` is given; -inf where a class is masked.
-    lower : array of bool, or None
-        Which classes lie below the top of the step's input, where the step keeps the order.
-    restore : callable
-        Brings an array like ``f`` back to (n, m).
-    finish : callable
-        The output itself (L, n), from its name: for a step whose ``f`` are no logits of classes.
-    """
-
-    f: Any
+    f: Any  # with its largest at 0, where `lower` is given
+    # Which classes lie below the top of the step's input, where the step keeps the order.
     lower: Any = None
-    restore: Callable[[Any], Any] | None = None
+    restore: Callable[[Any], Any] | None = None  # brings an array like `f` back to (n, m)
+    # The output itself (L, n), from its name: for a step whose `f` are no logits of classes.
     finish: Callable[[str], Any] | None = None
 
 
 @dataclass(frozen=True)
 class FittedMap:
-    """All numbers of a fitted calibrator, without the library around them.
-
-    Attributes
-    ----------
-    name : str
-    n_classes : int
-    steps : tuple of MapStep
-    smallest_probability : float or None
-        For calibrators of probabilities, the smallest positive one of the calibration set, 0 where they are taken as they are,
-        not as logarithms; None for all others.
-    classes : list of str or None
-    class_axis, n_context : int
-    """
+    """All numbers of a fitted calibrator, without the library around them."""
 
     name: str
     n_classes: int
     steps: tuple[MapStep, ...]
+    # Of calibrators of probabilities, the smallest positive one of the calibration set; 0 where they are taken as they are, not
+    # as logarithms.
     smallest_probability: float | None = None
     classes: list[str] | None = None
     class_axis: int = -1

@@ -47,18 +47,11 @@ _LEAST_PART, _LEAST_WIDTH = 1e-3, 1e-30
 
 
 class Depths:
-    """Depths of the classes below the top of their row, and the words of statistics.
+    """Depths (m, n) of the classes below the top of their row, and the words of statistics; ``xp`` are the library's functions.
 
-    Parameters
-    ----------
-    depth : array of shape (m, n)
-        The top first and the second class behind it; or in any order, with ``second``.
-    masked : array of bool of shape (m, n), or None
-        Classes that are not available, whose depths may be anything finite.
-    xp : functions of the library
-    second : array of shape (n,), optional
-    times : array of shape (n,), optional
-        The last class stands for so many equal ones; where for none, it is masked.
+    The top comes first and the second class behind it; or they are in any order, with ``second`` (n,) given. Classes in
+    ``masked`` (m, n) are not available: their depths may be anything finite. The last class stands for ``times`` (n,) equal ones;
+    where for none, it is masked.
     """
 
     def __init__(self, depth: Any, masked: Any, xp: Any, second: Any = None, times: Any = None):
@@ -107,24 +100,12 @@ class Depths:
             return x
         return self.xp.where(self._masked[begin:, ...], self.xp.filled(x, 0.0), x)
 
-    def exp(self, x: Any) -> Any:
-        return self.xp.exp(x)
-
-    def log(self, x: Any) -> Any:
-        return self.xp.log(x)
-
-    def log1p(self, x: Any) -> Any:
-        return self.xp.log1p(x)
-
     def sqrt(self, x: Any) -> Any:
         """Its gradient at 0 is 0."""
         if self.xp is HOST:
             return np.sqrt(x)
         positive = x > 0
         return self.xp.where(positive, self.xp.sqrt(self.xp.where(positive, x, 1.0 + 0 * x)), 0 * x)
-
-    def at_least(self, x: Any, low: float) -> Any:
-        return self.xp.clip(x, min=low)
 
     def or_one(self, x: Any) -> Any:
         """``x``, or 1 where it is 0."""
@@ -152,18 +133,18 @@ def spread(v: Depths) -> Any:
 
 def entropy(v: Depths) -> Any:
     """Entropy of the softmax, in nats."""
-    e = v.exp(-v.depth)
+    e = v.xp.exp(-v.depth)
     # Without the largest, whose 1 would swallow the others where it is all but certain.
     others = v.sum_but_one(e)
-    return v.log1p(others) + v.sum(e * v.depth) / (1.0 + others)
+    return v.xp.log1p(others) + v.sum(e * v.depth) / (1.0 + others)
 
 
 def log_odds(v: Depths) -> Any:
     """Logarithm of the odds of the largest logit under the softmax."""
     second = v.second
     # Relative to the second class, so that nothing is lost where the first is all but certain.
-    others = v.sum_but_one(v.exp(-v.at_least(v.depth - second, 0.0)))
-    return second - v.log(v.at_least(others, 1.0))
+    others = v.sum_but_one(v.xp.exp(-v.xp.clip(v.depth - second, min=0.0)))
+    return second - v.xp.log(v.xp.clip(others, min=1.0))
 
 
 STATISTICS: dict[str, Callable[[Depths], Any]] = {
@@ -196,52 +177,43 @@ def compute(statistics: Sequence[str | Callable[[Array], Any]], rows: Ranked) ->
 def _depths_of(rows: Ranked) -> Depths:
     """Depths of sorted rows. The classes of a tail count too."""
     xp = namespace_of(rows.depth)
-    depth, valid, tail = rows.depth, rows.valid, rows.tail
-    second = 0 * rows.height
-    if depth.shape[1] >= 2:
-        second = depth[:, -2]
-        if valid is not None:
-            second = xp.where(valid[:, -2], second, 0 * second)
+    depth, valid, tail, times = rows.depth, rows.valid, rows.tail, None
+    nothing = 0 * rows.height
+    second = depth[:, -2] if depth.shape[1] >= 2 else nothing
+    if depth.shape[1] >= 2 and valid is not None:
+        second = xp.where(valid[:, -2], second, nothing)
     if tail is not None and tail.logits is not None:
         depth = xp.clip(rows.top - xp.astype(tail.logits, depth.dtype, copy=False), max=LARGEST)
         valid = ~xp.isinf(tail.logits) if tail.masked else None
-        if rows.depth.shape[1] < 2:
-            second = _second_of(depth, valid, xp)
+        if rows.depth.shape[1] < 2:  # the smallest depth but the top's own, of classes in any order
+            available = xp.ones_like(depth, dtype=xp.bool) if valid is None else valid
+            top = (depth == 0) & available
+            least = xp.min(xp.where(available & ~top, depth, 0 * depth + np.inf), axis=1)
+            shared = xp.sum(xp.astype(top, xp.int64), axis=1) > 1
+            second = xp.where(shared | xp.isinf(least), nothing, least)
     if valid is not None:
-        depth = xp.where(valid, depth, 0 * rows.height[:, None])
-    times = None
+        depth = xp.where(valid, depth, nothing[:, None])
     if tail is not None and tail.rest is not None:
         times = tail.rest.count
         if depth.shape[1] < 2:
-            second = xp.where(times > 0, tail.rest.depth, 0 * second)
+            second = xp.where(times > 0, tail.rest.depth, nothing)
         valid = xp.ones_like(depth, dtype=xp.bool) if valid is None else valid
         valid = xp.concat([valid, times[:, None] > 0], axis=1)
         depth = xp.concat([depth, tail.rest.depth[:, None]], axis=1)
     return Depths(depth.T, None if valid is None else ~valid.T, xp, second, times)
 
 
-def _second_of(depth: Any, valid: Any, xp: Any) -> Any:
-    """The smallest depth but the top's own (n,), of classes in any order."""
-    top = depth == 0 if valid is None else (depth == 0) & valid
-    lower = ~top if valid is None else ~top & valid
-    least = xp.min(xp.where(lower, depth, 0 * depth + np.inf), axis=1)
-    shared = xp.sum(xp.astype(top, xp.int64), axis=1) > 1
-    return xp.where(shared | xp.isinf(least), 0 * depth[:, 0], least)
-
-
 def own_statistic(statistic: Callable[[Array], Any], u: Array) -> Array:
     """A user's own statistic (n,), checked, of sorted logits (n, r) measured from the lowest, lowest first."""
     xp = array_namespace(u)
-    values = statistic(u)
-    name = statistic_name(statistic)
+    values, name = statistic(u), statistic_name(statistic)
     try:
         values = xp.astype(xp.asarray(values), u.dtype)
     except (TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise InputError(f"The statistic {name} must return an array of numbers: {error}") from error
-    n = u.shape[0]
-    if tuple(values.shape) != (n,):
+    if tuple(values.shape) != (u.shape[0],):
         raise InputError(
-            f"The statistic {name} must return one number per row, shape ({n},), but returned shape "
+            f"The statistic {name} must return one number per row, shape ({u.shape[0]},), but returned shape "
             f"{tuple(values.shape)}."
         )
     if bool(xp.any(xp.isnan(values))):
@@ -262,9 +234,9 @@ def statistic_name(statistic: str | Callable[[Array], Any]) -> str:
 
 @dataclass(frozen=True)
 class Ramp:
-    """One factor: 0 up to ``zero``, 1 from ``one`` on."""
+    """One factor, of a statistic by its number: 0 up to ``zero``, 1 from ``one`` on."""
 
-    statistic: int  # which of the statistics
+    statistic: int
     zero: float
     one: float
 
@@ -273,22 +245,10 @@ class Ramp:
         """On which side of ``zero`` rows have the factor."""
         return "above" if self.zero < self.one else "below"
 
-    @property
-    def wide(self) -> bool:
-        """Whether its ends are far enough apart to mean anything in single precision."""
-        largest = max(abs(self.zero), abs(self.one))
-        return abs(self.one - self.zero) >= max(_LEAST_PART * largest, _LEAST_WIDTH)
-
 
 @dataclass(frozen=True)
 class RampFactors:
-    """The constant 1 and ramps, as a function of ranked rows.
-
-    Attributes
-    ----------
-    statistics : tuple of str or callable
-    ramps : tuple of Ramp
-    """
+    """The constant 1 and ramps of statistics, as a function of ranked rows."""
 
     statistics: tuple[str | Callable[[Array], Any], ...]
     ramps: tuple[Ramp, ...]
@@ -350,7 +310,9 @@ def choose_ramps(values: np.ndarray, weight: np.ndarray, n_knots: int) -> tuple[
             ramps += [Ramp(s, low, high), Ramp(s, high, low)]
         if len(knots) == 2:  # a statistic of few values, such as a count: one ramp between the two
             ramps += [Ramp(s, *knots), Ramp(s, *knots[::-1])]
-    return tuple(ramp for ramp in ramps if ramp.wide)
+    # Far enough apart to mean anything in single precision.
+    far = [max(_LEAST_PART * max(abs(ramp.zero), abs(ramp.one)), _LEAST_WIDTH) for ramp in ramps]
+    return tuple(ramp for ramp, least in zip(ramps, far, strict=True) if abs(ramp.one - ramp.zero) >= least)
 
 
 def _quantiles(values: np.ndarray, weight: np.ndarray, levels: np.ndarray) -> np.ndarray:
