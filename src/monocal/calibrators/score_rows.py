@@ -306,16 +306,9 @@ class ScoreCalibrator(Calibrator):
             if context is not None:
                 codes = self._codes_of_fit(context)
                 if first and self.context_ != before:
-                    raise InputError(
-                        "context: a block has categories that those before had not: give arrays."
-                    )
-            yield (
-                values,
-                y,
-                next((w for w in rest if w is not context and w is not None), None),
-                codes,
-                first,
-            )
+                    raise InputError("context: a block has other categories than those before.")
+            weight = next((w for w in rest if w is not context and w is not None), None)
+            yield values, y, weight, codes, first
             first += len(y)
 
     def _dask_tasks(self, X: Any, y: Any, sample_weight: Any, codes: ndarray | None) -> list[Any]:
