@@ -76,15 +76,10 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AffineCalibrator(Calibrator):
-    """Base: an affine map of features, with a certificate: ``kkt`` of ``solution_`` is the largest component of the gradient,
-    ``duality_gap`` bounds how far the objective is above its minimum.
+    """Base: temperature scaling of features, and deviations from it that a ridge holds back; with a certificate.
 
-    Attributes
-    ----------
-    coef_ : ndarray of shape (m,) or (m, m)
-    intercept_ : ndarray of shape (m,)
-    centre_ : ndarray of shape (m,)
-        Stands for a class that is not available (a logit of ``-inf``) where other classes look at it.
+    ``kkt`` of ``solution_`` is the largest component of the gradient, ``duality_gap`` bounds how far the objective is above its
+    minimum. ``centre_`` stands for a class that is not available where other classes look at it.
     """
 
     tol: float = 1e-5
@@ -99,10 +94,6 @@ class AffineCalibrator(Calibrator):
         "solution_": None,
         "n_iter_": None,
     }
-
-    @abstractmethod
-    def _features(self, logits: ndarray) -> ndarray:
-        """Shift-invariant features (n, m); NaN for a class that is not available."""
 
     def _check_settings(self, n_classes: int, instead: str = "VectorScaling") -> None:
         check_number(self.tol, "tol", above=0)
@@ -147,10 +138,7 @@ class AffineCalibrator(Calibrator):
         f[masked] = -np.inf
         return f
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class PlainAffineCalibrator(AffineCalibrator):
-    """Base of the published methods: temperature scaling of features, and deviations from it that a ridge holds back."""
+    # The published methods; `StructuredScaling` has ways of its own.
 
     _origin = "mean"  # what is taken from the logits of a row: their mean, or their log-sum-exp
 
@@ -162,6 +150,7 @@ class PlainAffineCalibrator(AffineCalibrator):
         """Penalty of each squared deviation from temperature scaling, in units of its scale; biases last."""
 
     def _features(self, logits: ndarray) -> ndarray:
+        """Shift-invariant features (n, m); NaN for a class that is not available."""
         x = features(logits, 1.0)
         if self._origin == "mean":
             x -= np.nanmean(x, axis=1, keepdims=True)
@@ -187,7 +176,7 @@ class PlainAffineCalibrator(AffineCalibrator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class VectorScaling(PlainAffineCalibrator):
+class VectorScaling(AffineCalibrator):
     """A weight and a bias for every class: ``f_j = a_j x_j + b_j``.
 
     Parameters
@@ -237,7 +226,7 @@ class VectorScaling(PlainAffineCalibrator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MatrixScaling(PlainAffineCalibrator):
+class MatrixScaling(AffineCalibrator):
     """A weight for every pair of classes: ``f = W x + b``.
 
     Parameters
@@ -289,7 +278,7 @@ class MatrixScaling(PlainAffineCalibrator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DirichletCalibration(PlainAffineCalibrator):
+class DirichletCalibration(AffineCalibrator):
     """Matrix scaling of log-probabilities with off-diagonal and intercept regularisation (ODIR).
 
     The penalty that is added to the mean NLL is ``lam / (m (m - 1)) sum_{i != j} W_ij^2 + mu / m sum_j b_j^2``.
@@ -451,14 +440,17 @@ class StructuredScaling(AffineCalibrator):
         counted = min(total, _MOST_WEIGHT)
         self.temperature_ = shared_temperature(source, first, min(shrinkage, 1.0) * m / counted)
         self.floor_ = min(1.0 / (total + 1.0), _MOST_FLOOR)
-        # The published penalty of each squared deviation.
-        strength = np.full((m, m + 1 if self._pairs else 2), m / counted)
-        if self._pairs:
-            strength[:, :-1] *= np.where(np.eye(m), 1.0, max(m - 1, 1))
         x = partial(features, temperature=self.temperature_, floor=self.floor_)
-        problem = AffineProblem(source, x, total, shrinkage * strength)
+        strength = shrinkage * self._strength(m, counted, 1.0)
+        problem = AffineProblem(source, x, total, strength)
         self.centre_ = problem.centre
         return problem
+
+    def _strength(self, m: int, n: float, scale: float) -> ndarray:
+        strength = np.full((m, m + 1 if self._pairs else 2), m / n)
+        if self._pairs:
+            strength[:, :-1] *= np.where(np.eye(m), 1.0, max(m - 1, 1))
+        return strength
 
     def _choose_shrinkage(self, rows: Checked) -> float:
         path = self.along_path(rows, splits_of(rows.logits, rows.weight, _FOLDS))

@@ -230,19 +230,8 @@ def _pair_moments(block: FeatureBlock) -> ndarray:
 
 
 class AffineProblem:
-    """The objective; implements `core.smooth.SmoothProblem`.
-
-    Parameters
-    ----------
-    source : Source
-        Checked rows of numpy.
-    features : callable
-        Features (n, m) of logits, NaN where a class is not available; the same for blocks of any size.
-    total : float
-        Weight of all rows.
-    strength : ndarray of shape (m, 2) or (m, m + 1)
-        Positive penalty of each squared deviation, the bias last. In a matrix it is the same for all weights off the diagonal.
-    """
+    """The objective; implements `core.smooth.SmoothProblem`. ``strength``, (m, 2) or (m, m + 1), is the penalty of each squared
+    deviation, the bias last; in a matrix it is the same for all weights off the diagonal."""
 
     def __init__(self, source: Source, features: Operator, total: float, strength: ndarray):
         n, m = source.shape

@@ -97,15 +97,7 @@ def for_classes(
 
 
 class OneVsRestCalibrator(ProbabilityCalibrator):
-    """Base: a family fits one class (`_fit_class`) to a step function of its probability.
-
-    Attributes
-    ----------
-    edges_ : list of m ndarrays
-        Interior bin edges of each class; a bin holds its upper edge.
-    values_ : list of m ndarrays
-        Calibrated probability in each bin, one more than edges.
-    """
+    """Base: a family fits one class (`_fit_class`) to a step function of its probability. A bin holds its upper edge."""
 
     _state: ClassVar[state.Rules] = {"edges_": state.rising, "values_": state.probabilities_at("edges_", 1)}
 

@@ -203,9 +203,7 @@ def _check_prior(prior: Any, m: int) -> ndarray:
     except (TypeError, ValueError):
         raise InputError(f"prior must be {m} numbers, one for each class, but is {prior!r}.") from None
     if values.shape != (m,):
-        raise InputError(
-            f"prior must have one number for each of the {m} classes, but has shape {values.shape}."
-        )
+        raise InputError(f"prior must have one number for each of the {m} classes, not {values.shape}.")
     if len(bad := np.flatnonzero(~np.isfinite(values) | (values <= 0))):
         raise InputError(
             f"prior must be positive for every class, but is {values[bad[0]]:g} for class {bad[0]}. For a class that cannot "

@@ -154,10 +154,7 @@ class NetworkCalibrator(Calibrator):
     def _train(
         self, logits: ndarray, labels: ndarray, weight: Any, hidden: Any, from_zero: bool = True
     ) -> None:
-        """Set ``temperature_``, ``layers_``, ``history_`` and ``n_iter_``; ``scale_`` is 1 as yet.
-
-        ``from_zero``: the network starts at 0.
-        """
+        """Set ``temperature_``, ``layers_``, ``history_`` and ``n_iter_``; ``scale_`` is 1 as yet."""
         self._check_training(hidden)
         torch = require("torch", "torch")
         random = np.random.default_rng(self.seed)

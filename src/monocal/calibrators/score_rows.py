@@ -92,15 +92,7 @@ def _compressed(v: ndarray, weight: ndarray) -> tuple[ndarray, ndarray]:
 
 
 class ScoreCalibrator(Calibrator):
-    """Base of the calibrators of one score. They keep the order of the rows, and leave the threshold free.
-
-    Attributes
-    ----------
-    preserves_ranking : bool
-        Whether the order of rows by their score is guaranteed (never reversed).
-    classes_ : ndarray of shape (2,)
-        The two labels, sorted: probabilities are those of the second.
-    """
+    """Base of the calibrators of one score. They keep the order of the rows, and leave the threshold free."""
 
     preserves_ranking: ClassVar[bool] = True
     # Whether cells may stand for rows.

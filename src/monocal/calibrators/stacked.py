@@ -155,8 +155,7 @@ def out_of_fold(
 
 
 def _settled(stage: Calibrator, model: Calibrator) -> Calibrator:
-    """The stage with the shrinkage that cross-validation has chosen on all rows: to choose it again in every fold costs much and
-    changes little."""
+    """The stage with the shrinkage chosen on all rows: to choose it again in every fold changes little."""
     if isinstance(stage.get_params(deep=False).get("shrinkage"), str):
         return clone(stage).set_params(shrinkage=model.shrinkage_)
     return stage
@@ -176,19 +175,15 @@ def check_stages(stages: Any) -> list[Calibrator]:
     """Calibrators that take rows of logits."""
     stages = list(stages) if isinstance(stages, Iterable) else [stages]
     if not stages:
-        raise InputError(
-            "stages is empty: give at least one calibrator, such as [StructuredScaling(), MCCT()]."
-        )
+        raise InputError("stages is empty: give at least one calibrator.")
     for stage in stages:
         if not isinstance(stage, Calibrator):
-            raise InputError(
-                f"stages must be a sequence of calibrators such as [StructuredScaling(), MCCT()], but has {stage!r}."
-            )
+            raise InputError(f"stages must be a sequence of calibrators, but has {stage!r}.")
         for name, usual in (("input", "logits"), ("class_axis", -1), ("ignore_index", None)):
             if (value := getattr(stage, name)) != usual:
                 raise InputError(
-                    f"stages: {type(stage).__name__} has {name}={value!r}, but stages are given logits, a row for each sample. "
-                    f"Leave it out, and say {name}={value!r} for all of them together."
+                    f"stages: {type(stage).__name__} has {name}={value!r}, but stages are given logits, a row for each "
+                    f"sample. Say {name}={value!r} for all of them together."
                 )
     return stages
 
