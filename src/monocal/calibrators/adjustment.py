@@ -227,50 +227,48 @@ def scaled_by_group(
     """Scales of groups (n,), numbered from 0, and the rows multiplied by them; rows of group -1 take no part."""
     member = group >= 0
     own, number = rows[member], group[member].astype(np.intp)
-    fitted = _group_scales(own, number, n_groups, prior_share, tol, least_variance, n_columns)
-    return fitted, rows.scaled(np.append(fitted.scales, 1.0)[group.astype(np.intp)])
+    scales, residual = np.ones(n_groups), 0.0
+    variance, p_value, level = 0.0, 1.0, 0.0
+    if len(number):
+        own = own.scaled(_common_scale(own, prior_share))
+        moments = own.moments(1.0, prior_share)
+        variance, p_value = spread_of_groups(own.weight, moments, number, n_groups)
+        level = level_for(own, n_columns)
+        variance = max(variance if p_value <= level else 0.0, least_variance)
+    if variance > 0.0:
+        # Weights under which the curvature of a group is the variance of its slope, as it is for weights of 1.
+        plain, square = (
+            np.bincount(number, w * moments[1], n_groups) for w in (own.weight, squared(own.weight))
+        )
+        weight = own.weight * np.divide(plain, square, out=np.ones(n_groups), where=square > 0)[number]
+        scales, residual = _shrunk_scales(own, weight, number, scales, variance, prior_share, tol)
+    counts = np.bincount(number, own.weight, n_groups)
+    fitted = GroupScales(scales, variance, p_value, counts, residual, level)
+    return fitted, rows.scaled(np.append(scales, 1.0)[group.astype(np.intp)])
 
 
-def _group_scales(
+def _shrunk_scales(
     rows: CalibratedRows,
+    weight: np.ndarray,
     group: np.ndarray,
-    n_groups: int,
+    scales: np.ndarray,
+    variance: float,
     prior_share: float,
     tol: float,
-    least_variance: float,
-    n_columns: int,
-) -> GroupScales:
-    """With a variance of 0, all scales are 1."""
-    counts = np.bincount(group, rows.weight, n_groups)
-    scales = np.ones(n_groups)
-    if not len(group):
-        return GroupScales(scales, 0.0, 1.0, counts, 0.0, 0.0)
-    rows = rows.scaled(_common_scale(rows, prior_share))
-    moments = rows.moments(1.0, prior_share)
-    variance, p_value = spread_of_groups(rows.weight, moments, group, n_groups)
-    level = level_for(rows, n_columns)
-    variance = max(variance if p_value <= level else 0.0, least_variance)
-    if variance == 0.0:
-        return GroupScales(scales, 0.0, p_value, counts, 0.0, level)
-    # Weights under which the curvature of a group is the variance of its slope, as it is for weights of 1.
-    plain, square = (
-        np.bincount(group, w * moments[1], n_groups) for w in (rows.weight, squared(rows.weight))
-    )
-    weight = rows.weight * np.divide(plain, square, out=np.ones(n_groups), where=square > 0)[group]
-    total = float(weight.sum())
-    residual = np.inf
+) -> tuple[np.ndarray, float]:
+    """The scale of every group by Newton's method, and the largest violation of its conditions."""
+    total, residual, n_groups = float(weight.sum()), np.inf, len(scales)
     for _ in range(_MOST_STEPS):
         slope, bend = (
             np.bincount(group, weight * x, n_groups) for x in rows.moments(scales[group], prior_share)
         )
         curvature = bend + 1.0 / variance
-        step = (slope + (scales - 1.0) / variance) / curvature
-        moved = _moved(scales, step)
+        moved = _moved(scales, (slope + (scales - 1.0) / variance) / curvature)
         residual = float((abs(scales - moved) * curvature).max()) / total
         if residual <= tol:
             break
         scales = moved
-    return GroupScales(scales, variance, p_value, counts, residual, level)
+    return scales, residual
 
 
 def _moved(scale: Any, step: Any) -> Any:

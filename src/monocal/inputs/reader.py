@@ -121,13 +121,16 @@ class Reader:
         begin, reader = first_row or 0, self
         matrix = read_matrix(X)
         n = matrix.values.shape[0]
-        y, sample_weight, ignored = ignored_rows(y, sample_weight, n, self.layout.ignore_index)
-        matrix = self.values(matrix if ignored is None else self._without(matrix, ignored), begin)
+        if self.layout.ignore_index is not None:
+            y, sample_weight, ignored = ignored_rows(y, sample_weight, n, self.layout.ignore_index)
+            matrix = matrix if ignored is None else self._without(matrix, ignored)
+        matrix = self.values(matrix, begin)
         logits = values = matrix.values
-        labels = check_labels(y, values, first_row=begin)
-        weight = check_weights(sample_weight, values, first_row=begin)
-        if weight is not None and first_row is None:
-            check_some_weight(bool(array_namespace(weight).any(weight > 0)), self.layout.ignore_index)
+        labels, weight = check_labels(y, values, first_row=begin), None
+        if sample_weight is not None:
+            weight = check_weights(sample_weight, values, first_row=begin)
+            if first_row is None and weight is not None:
+                check_some_weight(bool(array_namespace(weight).any(weight > 0)), self.layout.ignore_index)
         if self.input == "probabilities":
             if learning:
                 _, total, least = _row_terms(values)
@@ -136,7 +139,8 @@ class Reader:
             logits = reader.logits(values)
         if learning and not matrix.finite:
             check_label_available(logits, labels, weight, first_row=begin)
-        check_context_rows(context, n, begin)
+        if context is not None:
+            check_context_rows(context, n, begin)
         return reader, Checked(logits, labels, weight, context)
 
     def _without(self, matrix: CheckedMatrix, ignored: np.ndarray) -> CheckedMatrix:
