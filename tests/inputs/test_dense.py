@@ -113,8 +113,8 @@ def test_out_and_blocks_have_the_shape_given(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("cal", "X", "y", "words"),
     [
-        (mc.MCCT(), IMAGES, PLACES, r"y has shape \(6, 7, 9\) .* This shape fits class_axis=1"),
-        (mc.MCCT(class_axis=1), IMAGES, LABELS, r"in shape \(6, 7, 9\).* must be two-dimensional"),
+        (mc.MCCT(), IMAGES, PLACES, r"y has shape \(6, 7, 9\) .*in shape"),
+        (mc.MCCT(class_axis=1), IMAGES, LABELS, r"in shape \(6, 7, 9\)"),
         (
             mc.MCCT(class_axis=4),
             IMAGES,
@@ -156,7 +156,7 @@ def test_all_ignored_wherever_the_rows_are(tmp_path):
 
 def test_parameters_are_saved_and_compared(tmp_path):
     cal = mc.MCCT().fit(ROWS, LABELS)
-    for X, words in ((IMAGES, "Axis 1 has: set class_axis=1"), (IMAGES[:, :4], "of the same model")):
+    for X, words in ((IMAGES, "Set class_axis"), (IMAGES[:, :4], "of the same model")):
         with pytest.raises(mc.InputError, match=words):
             cal.predict_proba(X)
     cal = mc.MCCT(class_axis=1, ignore_index=-100).fit(IMAGES, PLACES)

@@ -45,9 +45,6 @@ def test_a_dask_frame_stays_where_it_is(monkeypatch):
         cal.predict_proba(X[NAMES[::-1]])
     with pytest.raises(mc.InputError, match="needs all rows in one process"):
         mc.VectorScaling().fit(X, y)
-    lists = dd.from_pandas(pandas.DataFrame({"logits": list(Z)}), npartitions=2)
-    with pytest.raises(mc.InputError, match=r"column 'logits' has type .*expected numbers.*Spread lists"):
-        mc.MCCT().fit(lists, Y)
 
 
 def frame_of(library, name):

@@ -102,13 +102,9 @@ class Flat:
             return (
                 values.reshape(self.n_rows) if is_torch(values) else np.asarray(values).reshape(self.n_rows)
             )
-        fitting = [axis for axis in range(len(whole)) if _without(whole, axis) == shape]
-        advice = f"Where labels have one axis, {of} must be two-dimensional."
-        if fitting:
-            advice = f"This shape fits {option('class_axis', fitting[0])}."
         raise InputError(
             f"{name} has shape {shape} and {of} has shape {whole}: with {option('class_axis', self.axis)} there is one "
-            f"entry for each place, in shape {self.lead}. {advice}"
+            f"entry for each place, in shape {self.lead}."
         )
 
     def context(self, context: Any) -> Any:
