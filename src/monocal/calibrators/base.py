@@ -412,7 +412,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         if batch.names is not None:
             self._check_columns(batch.names)
         elif "feature_names_in_" in self.__dict__ and batch.width is not None:
-            self._check_columns(batch.rows)
+            self._check_columns(np.empty((1, batch.width)))
 
     def _check_columns(self, X: Any) -> None:
         """Refuse rows whose columns are not those of the fit, by their names where there are some."""
