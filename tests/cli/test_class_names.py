@@ -34,7 +34,7 @@ def files(tmp_path):
     return a, b, there
 
 
-@pytest.mark.parametrize("method", ["vector", "matrix", "isotonic", "mcct"])
+@pytest.mark.parametrize("method", ["vector", "mcct"])
 def test_columns_in_another_order_give_the_same(run, files, tmp_path, method):
     a, b, there = files
     cal = tmp_path / "cal.json"
@@ -90,11 +90,3 @@ def test_a_test_file_is_put_in_the_order_of_the_calibration_file(run, files):
     splits = data.read_splits(a, b)
     np.testing.assert_array_equal(splits.test.values, splits.cal.values)
     np.testing.assert_array_equal(splits.test.labels, splits.cal.labels)
-
-
-def test_an_exported_graph_tells_the_names(run, files, tmp_path):
-    onnx = pytest.importorskip("onnx")
-    run("fit", files[0], "-m", "mcct", "-o", tmp_path / "cal.json")
-    run("export", tmp_path / "cal.json", "--to", "onnx", "-o", tmp_path / "cal.onnx")
-    result = {p.key: p.value for p in onnx.load(tmp_path / "cal.onnx").metadata_props}
-    assert json.loads(result["monocal_classes"]) == list(NAMES)

@@ -45,8 +45,6 @@ def files(run: Run) -> Run:
     ("path", "groups"),
     [
         ("both.npz", "subject"),
-        ("both.npz", "subject_test"),
-        ("t.csv", "subject"),
         ("t.csv", "subject.csv"),
         ("test.npz", "subject.npy"),
         ("test.npz", "two.parquet:subject"),

@@ -88,15 +88,6 @@ def test_a_label_that_is_no_column_is_refused(run: Any, tmp_path: Any) -> None:
     run("fit", tmp_path / "z.csv", "-o", tmp_path / "c.json", "--first-label", 0)
 
 
-def test_columns_in_another_order_than_in_the_fit_are_refused() -> None:
-    named = mc.MCCT().fit(frame(Z, [0, 1, 2], [2, 0, 1]), Y)
-    assert list(named.feature_names_in_) == ["2", "0", "1"]
-    with pytest.raises(ValueError, match="same order"):
-        named.predict_proba(frame(Z, [0, 1, 2], [1, 0, 2]))
-    with pytest.raises(mc.InputError, match=r"in the order 2, 0, 1, .*X\[sorted\(X.columns\)\]"):
-        mc.MCCT().fit(Z, Y).predict_proba(frame(Z, [0, 1, 2], [2, 0, 1]))
-
-
 def test_a_label_that_does_not_count_needs_no_column() -> None:
     X, y = frame(Z, [1, 2, 3], [0, 1, 2]), np.where(np.arange(300) < 10, -100, Y + 1)
     expected = mc.VectorScaling().fit(Z[10:], Y[10:]).predict_proba(Z)
