@@ -50,7 +50,7 @@ CASES = {
     "fit cal.npz --part test -o x.json": "leave --part out or rename",
     "fit cal.npz --method magic -o x.json": "There is no method 'magic'",
     "fit cal.npz --method conditonal -o x.json": "did you mean conditional-mcct? The methods are",
-    "fit cal.npz --set colour=red -o x.json": "has no parameter 'colour': it has",
+    "fit cal.npz --set colour=red -o x.json": "Invalid parameter 'colour' for estimator",
     "fit cal.npz --set tol -o x.json": "--set takes NAME=VALUE",
     "fit cal.npz --top-k 6 -o x.json": "cal.npz: top_k must be at most the number of classes, but is 6",
     "fit cal.npz -o other.json": "exists already and was left as it is: choose another name or use --force",

@@ -35,25 +35,16 @@ def make(
 ) -> Calibrator:
     """A calibrator for these logits or probabilities that is not fitted yet; None: the one recommended for them."""
     from ..calibrators.isotonic import IsotonicCalibration
-    from ..registry import all_calibrators, find_method
+    from ..registry import find_method
 
     if data.many_labels:
         calibrator = _of_many_labels(name)
     else:
         calibrator = _recommended(data, context) if name is None else find_method(name)[1]
-        one_score = type(calibrator) in [info.cls for info in all_calibrators(one_score=True)]
-        if one_score and data.n_classes > 2:
-            raise InputError(
-                f"{type(calibrator).__name__} is for two classes, and {data.path or data.name} has {data.n_classes}: use "
-                "--method conditional-mcct, which keeps the order of the classes, or structured-mcct."
-            )
-    settable, chosen, title = calibrator.get_params(), dict(parameters or {}), type(calibrator).__name__
-    for parameter in chosen:
-        if parameter not in settable:
-            raise InputError(f"{title} has no parameter {parameter!r}: it has {', '.join(settable)}.")
+    chosen = dict(parameters or {})
     if isinstance(calibrator, IsotonicCalibration) and data.n_classes == 2 and chosen.get("mode") is None:
         chosen["mode"] = "one_vs_rest"  # what isotonic calibration means for two classes
-    if "input" in settable:
+    if "input" in calibrator.get_params():
         chosen.setdefault("input", data.kind)
     elif data.kind != calibrator.input:
         raise InputError(f"{name} works on {calibrator.input} only: give it a file of {calibrator.input}.")
