@@ -57,9 +57,6 @@ def wording(python: str, value: object = None) -> str:
     return python if value is None else f"{name}={value!r}"
 
 
-option = wording
-
-
 def in_part_of_a_fit() -> bool:
     """Whether the caller is within `part_of_a_fit`."""
     return _PART_OF_A_FIT.get()

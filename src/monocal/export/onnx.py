@@ -21,7 +21,7 @@ from onnx import TensorProto, compose, helper
 
 from .. import __version__
 from ..core.map import FittedMap, map_of
-from ..errors import InputError, option
+from ..errors import InputError, wording
 from ..inputs.validation import check_choice
 from ..io import atomic_path
 from .onnx_map import OPSET, TYPES, built, mapped_along
@@ -112,7 +112,7 @@ def _shape(fitted: FittedMap, ndim: int | None) -> _Shape:
     m, axis = fitted.n_classes, fitted.class_axis
     if ndim is None and axis != -1:
         raise InputError(
-            f"ndim: the calibrator has class_axis={axis}, so say how many axes the graph's input has: {option('ndim', 4)} for "
+            f"ndim: the calibrator has class_axis={axis}, so say how many axes the graph's input has: {wording('ndim=', 4)} for "
             "(N, C, H, W)."
         )
     if fitted.of_scores and m == ndim == 1:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, array_namespace, is_dask, is_plain_rows, is_torch, to_numpy
-from ..errors import InputError, option
+from ..errors import InputError, wording
 from .context import ContextReader, check_context_rows
 from .files import BlockLogits, FileLogits, check_out, is_blocks, is_large_file
 from .formats import (
@@ -134,7 +134,7 @@ class Batch:
         shape, expected, axis = tuple(self._flat.array.shape), row_map.n_classes, self.layout.class_axis
         if self.width != expected:
             raise InputError(
-                f"X has shape {shape}: {option('class_axis', axis)} has {self.width} classes, but {row_map.name} is expecting "
+                f"X has shape {shape}: {wording('class_axis=', axis)} has {self.width} classes, but {row_map.name} is expecting "
                 f"{expected} features as input. Set class_axis, or give outputs of the same model."
             )
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import array_namespace, is_dask, is_torch
-from ..errors import InputError, option
+from ..errors import InputError, wording
 from .formats import as_array
 
 
@@ -34,7 +34,7 @@ class Layout:
             none = " or None" if name == "ignore_index" else ""
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if not whole and not (none and value is None):
-                raise InputError(f"{option(name)} must be a whole number{none}, but is {value!r}.")
+                raise InputError(f"{wording(name)} must be a whole number{none}, but is {value!r}.")
 
     def flat(self, array: Any, name: str = "X") -> Flat:
         """An array of two axes or more as rows."""
@@ -42,12 +42,12 @@ class Layout:
         if len(shape) < 2:
             raise InputError(
                 f"{name} must be two-dimensional, one row per sample and one column per class, or have more axes, one of them "
-                f"{option('class_axis')}, but has shape {shape}. Reshape your data, for a single sample with "
+                f"{wording('class_axis')}, but has shape {shape}. Reshape your data, for a single sample with "
                 f"{name}.reshape(1, -1)."
             )
         if not -len(shape) <= self.class_axis < len(shape):
             raise InputError(
-                f"{option('class_axis', self.class_axis)} is no axis of {name}, which has shape {shape}: give a number from "
+                f"{wording('class_axis=', self.class_axis)} is no axis of {name}, which has shape {shape}: give a number from "
                 f"{-len(shape)} to {len(shape) - 1}."
             )
         if is_dask(array) and (len(shape) > 2 or self.class_axis not in (-1, 1)):
@@ -103,7 +103,7 @@ class Flat:
                 values.reshape(self.n_rows) if is_torch(values) else np.asarray(values).reshape(self.n_rows)
             )
         raise InputError(
-            f"{name} has shape {shape} and {of} has shape {whole}: with {option('class_axis', self.axis)} there is one "
+            f"{name} has shape {shape} and {of} has shape {whole}: with {wording('class_axis=', self.axis)} there is one "
             f"entry for each place, in shape {self.lead}."
         )
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Array, array_namespace, compute_dtype, is_torch, on_device_of, to_numpy
-from ..errors import InputError, InputTypeError, option, warn
+from ..errors import InputError, InputTypeError, warn, wording
 from .formats import as_array, class_names, library_of
 
 NO_LABELS = "requires y to be passed, but the target y is None: give the true class of every row, 0..m-1."
@@ -318,7 +318,7 @@ def check_some_weight(any_weight: bool, ignore_index: int | None = None) -> None
         return
     if ignore_index is not None:
         raise InputError(
-            f"y: every label is {ignore_index}, which {option('ignore_index')} says does not count (or has weight zero). Give "
+            f"y: every label is {ignore_index}, which {wording('ignore_index')} says does not count (or has weight zero). Give "
             "some labels of classes."
         )
     raise InputError("sample_weight: all weights are zero, so no row counts. Give some row a weight.")
