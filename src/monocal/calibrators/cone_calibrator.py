@@ -237,7 +237,8 @@ def _check_unit(logits: Array) -> None:
     with np.errstate(over="ignore"):
         top = sample.max(axis=1, keepdims=True)
         depth = np.where(np.isinf(sample), 0.0, top - sample)  # of classes that are available
-    median = min(float(np.median(np.median(depth[:, :: max(1, depth.shape[1] // 1000)], axis=1))), 1e307)
+        middle = np.median(np.median(depth[:, :: max(1, depth.shape[1] // 1000)], axis=1))
+    median = min(float(middle), 1e307)
     if median > 1e5:
         raise InputError(
             f"X: the largest and the median logit of a row differ by {median:.1e}, more than any classifier's. Divide all by a "
