@@ -298,6 +298,15 @@ def test_hostile_content_is_refused(mcct: mc.MCCT, changes: dict[str, object]) -
         persistence.from_json(rewritten(persistence.to_json(mcct), **changes))
 
 
+@pytest.mark.parametrize(
+    "metrics", [{"$scalar": "int64", "value": 10**30}, {"$dict": 5}, {"$unknown": 1}], ids=str
+)
+def test_forged_metrics_are_refused_in_a_sentence(mcct: mc.MCCT, tmp_path: Path, metrics: object) -> None:
+    (tmp_path / "cal.json").write_text(rewritten(persistence.to_json(mcct), metrics=metrics))
+    with pytest.raises(FileError, match=r"cal\.json holds no calibrator"):
+        persistence.describe(tmp_path / "cal.json")
+
+
 # Calibrators of others.
 
 

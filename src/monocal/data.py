@@ -60,16 +60,8 @@ _MISLABELLED = 0.02
 def digits_example(seed: int = 0) -> Splits:
     """Train an over-confident network on digits images and return its logits on images it has not seen.
 
-    Parameters
-    ----------
-    seed : int, default=0
-        Decides the split, the wrong labels and the network's initial weights.
-
-    Returns
-    -------
-    Splits
-        ``digits``: 600 samples to calibrate on and 797 to test on, 10 classes, float64 logits (the last layer
-        before its softmax).
+    600 samples to calibrate on and 797 to test on, 10 classes, float64 logits. ``seed`` decides the split, the wrong labels and
+    the network's initial weights.
 
     Examples
     --------
@@ -93,7 +85,7 @@ def digits_example(seed: int = 0) -> Splits:
     network = MLPClassifier((64,), solver="lbfgs", alpha=1e-4, max_iter=2000, random_state=seed)
     with threadpool_limits(
         1
-    ):  # sums of several threads round in another way, and the training makes that visible
+    ):  # sums of several threads round in another way, which the training makes visible
         network.fit(images[:_N_TRAIN], train_labels)
 
     hidden = np.maximum(images[_N_TRAIN:] @ network.coefs_[0] + network.intercepts_[0], 0.0)
@@ -108,17 +100,11 @@ def digits_example(seed: int = 0) -> Splits:
 class Synthetic(LogitsSet):
     """A `LogitsSet` with ``truth``, the (n, m) probabilities that its labels were drawn from, when kept.
 
-    Attributes
-    ----------
-    truth : ndarray of shape (n, m), or None
-        The other attributes are those of `LogitsSet`.
-
     Examples
     --------
     >>> from monocal.data import synthetic
-    >>> data = synthetic(100, 4)
-    >>> data.values.shape, data.truth.shape
-    ((100, 4), (100, 4))
+    >>> synthetic(100, 4).truth.shape
+    (100, 4)
     """
 
     truth: np.ndarray | None = None
@@ -159,11 +145,6 @@ def synthetic(
     out : ndarray of shape (n, m), optional
         Where to put the logits, for instance a memory-mapped file larger than memory.
 
-    Returns
-    -------
-    Synthetic
-        ``values`` (n, m), ``labels`` (n,), ``truth`` (n, m) float32 or None.
-
     Examples
     --------
     >>> import monocal as mc
@@ -198,14 +179,9 @@ def synthetic(
             true_logits * np.float32(overconfidence) if distort is None else distort(true_logits.copy())
         )
         probabilities = softmax(true_logits, axis=1)
-        labels[block] = _draw(probabilities, np.random.default_rng([seed, m, number, 1]))
         if truth is not None:
             truth[block] = probabilities
+        reached = np.cumsum(probabilities, axis=1, dtype=np.float64)
+        aim = np.random.default_rng([seed, m, number, 1]).random(rows) * reached[:, -1]
+        labels[block] = (reached <= aim[:, None]).sum(axis=1)
     return Synthetic(values, labels, "logits", f"synthetic_{n}x{m}", truth=truth)
-
-
-def _draw(probabilities: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One class per row, with the row's probabilities (inverse of the cumulative sum)."""
-    reached = np.cumsum(probabilities, axis=1, dtype=np.float64)
-    aim = rng.random(len(reached)) * reached[:, -1]
-    return (reached <= aim[:, None]).sum(axis=1)

@@ -65,20 +65,12 @@ def save(
 
     Parameters
     ----------
-    calibrator : Calibrator
-        Fitted.
-    path : path
     data : (X, y) or (X, y, sample_weight), optional
-        The calibration data, to keep their `fingerprint` in the file. It is not computed in ``fit`` because it costs a
-        pass over the data.
+        The calibration data, to keep their `fingerprint` in the file, which costs a pass over the data.
     metrics : mapping, optional
-        Figures to keep in the file, such as ``mc.evaluate(...).to_dict()``; plain numbers, strings, lists and mappings.
+        Figures to keep in the file, such as ``mc.evaluate(...).to_dict()``.
     force : bool, default=False
         Replace an existing file instead of refusing.
-
-    Returns
-    -------
-    Path
 
     Examples
     --------
@@ -96,21 +88,9 @@ def save(
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
-    """Read a calibrator that `save` wrote.
+    """Read a calibrator that `save` wrote; its ``predict_proba`` equals that of the one saved, bit for bit.
 
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    Calibrator
-        Its ``predict_proba`` equals that of the one saved, bit for bit.
-
-    Raises
-    ------
-    FileError
-        The file is not there, damaged, cut short, of another kind or from a newer monocal; the sentence says which.
+    A file that is damaged, cut short, of another kind or from a newer monocal is a `FileError` that says which.
 
     Examples
     --------
@@ -127,10 +107,6 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a saved calibrator says of itself: versions, class, parameters, fingerprint of its data, metrics at fit.
-
-    Parameters
-    ----------
-    path : path
 
     Examples
     --------
@@ -152,12 +128,6 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = R
     label; ``layout`` says where the classes are.
 
     The same rows in another order or another floating-point type have another fingerprint.
-
-    Parameters
-    ----------
-    X : (n, m) array
-    y : (n,) array, optional
-    sample_weight : (n,) array, optional
 
     Examples
     --------

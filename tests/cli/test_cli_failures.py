@@ -40,14 +40,14 @@ def write_bad_files(folder: Path) -> None:
 
 CASES = {
     "fit no.npz -o x.json": "There is no file no.npz",
-    "fit not.npz -o x.json": "is not a .npz file",
-    "fit data.xyz -o x.json": "an extension that monocal does not read",
+    "fit not.npz -o x.json": "cannot be read: it is empty, damaged or not what its name says",
+    "fit data.xyz -o x.json": "no file that monocal reads",
     "fit unlabelled.npz -o x.json": "has no labels: give their file with --labels",
     "fit nan.npz -o x.json": "(1 in 'logits'), first in row 3 (counting from 0): fill them, or leave these rows out with --drop-",
     "fit from_one.npz -o x.json": "seem to count from 1: if so, say --first-label 1",
     "fit cal.npz --logits-name zzz -o x.json": "has no 'zzz' (asked for by --logits-name)",
-    "fit cal.npz --kind probabilities -o x.json": "--kind probabilities",
-    "fit cal.npz --part test -o x.json": "leave --part out or rename",
+    "fit cal.npz --kind probabilities -o x.json": "has no array of probabilities",
+    "fit cal.npz --part test -o x.json": "has no test part",
     "fit cal.npz --method magic -o x.json": "There is no method 'magic'",
     "fit cal.npz --method conditonal -o x.json": "did you mean conditional-mcct? The methods are",
     "fit cal.npz --set colour=red -o x.json": "Invalid parameter 'colour' for estimator",

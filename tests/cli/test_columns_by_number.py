@@ -83,7 +83,7 @@ def test_a_label_that_is_no_column_is_refused(run: Any, tmp_path: Any) -> None:
         nll(frame(P, [1, 2, 3], [0, 1, 2]), Y)
     X.assign(label=Y).to_csv(tmp_path / "z.csv", index=False)
     message = run("fit", tmp_path / "z.csv", "-o", tmp_path / "c.json", code=1).stderr
-    assert "the columns are called '1', '2', '3'" in message
+    assert "labels are the names of the columns, '1', '2', '3'" in message
     assert "--first-label 0 if labels count the columns from 0" in message
     run("fit", tmp_path / "z.csv", "-o", tmp_path / "c.json", "--first-label", 0)
 

@@ -76,10 +76,10 @@ def test_what_looks_like_something_else_is_not_fitted(run: Run, frame: pd.DataFr
 
 
 def test_a_name_says_it_as_well(run: Run) -> None:
-    for name in ("prob", "p", "y_pred_proba", "confidence", "prob_yes"):
+    for name in ("prob", "p", "y_pred_proba", "prob_yes"):
         assert fit(run, scores(P, name=name)).input == "probabilities"
     assert fit(run, scores(name="log_odds")).input == "logits"
-    assert "--kind percent" in fit(run, scores(100 * P, name="confidence"), code=1).stderr
+    assert "--kind percent" in fit(run, scores(100 * P, name="prob"), code=1).stderr
     assert "--kind percent" in fit(run, scores(100 * P), "--kind", "probabilities", code=1).stderr
 
 
@@ -238,7 +238,7 @@ def test_names_of_classes_are_kept_for_later_commands(run: Run) -> None:
             ["--kind", "probabilities"],
             "say --logits-name risk for one score,",
         ),
-        (scores(P, name="prediction"), [], "say --kind probabilities"),
+        (scores(P, name="risk"), [], "say --kind probabilities"),
         (pets(PROBS), ["--kind", "percent"], "say --kind probabilities"),
     ],
     ids=lambda value: str(value)[:20] if isinstance(value, str) else "",
@@ -257,7 +257,7 @@ _FIT = ("fit", "a.csv", "-o", "cal.json", "--force")
 
 def test_predicted_classes_are_no_scores(run: Run) -> None:
     frame = pd.DataFrame({"y_pred": HITS, "y_true": HITS[::-1]})
-    assert "holds no scores, only 'y_pred'" in fit(run, frame, code=1).stderr
+    assert "has no column of logits or probabilities: it holds 'y_pred'" in fit(run, frame, code=1).stderr
 
 
 def test_the_column_that_apply_calibrated_is_named(run: Run) -> None:

@@ -190,7 +190,7 @@ def test_files_and_batches(tmp_path):
     with pytest.raises(mc.InputError, match=r"response 3 of the batch is an error .*too long"):
         mc.TopK.from_openai(batch)
     (tmp_path / "bad.jsonl").write_text('{"choices": []}\n{"choices": [\n')
-    with pytest.raises(mc.FileError, match=r"bad\.jsonl, line 2, is no JSON"):
+    with pytest.raises(mc.FileError, match=r"bad\.jsonl, line 2, cannot be read"):
         mc.TopK.from_openai(tmp_path / "bad.jsonl")
 
 

@@ -62,7 +62,7 @@ def test_equal_names_are_distinguished(tmp_path: Path) -> None:
 
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     write(tmp_path / "good.npz", Splits(one(), one()))
-    left_out = {"broken.npz": "damaged", "lonely_test.npz": "other part", "single.npz": "no calibration"}
+    left_out = {"broken.npz": "damaged", "lonely_test.npz": "nor is a pair", "single.npz": "no calibration"}
     for name, match in left_out.items():
         path = tmp_path / name
         if name == "broken.npz":

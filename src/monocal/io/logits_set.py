@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,31 +24,25 @@ class LogitsSet:
     values : ndarray of shape (n, m)
         One row per sample, one column per class.
     labels : ndarray of shape (n,) and dtype int64, or None
-        Class of each sample, 0 to m-1; -1 where it was said not to be known. Of many labels an array (n, m) of 0, 1 and -1.
+        Class of each sample, 0 to m-1, -1 where it is not known. Of many labels (n, m) of 0, 1 and -1.
     kind : {"logits", "probabilities"}
         What ``values`` are; pass it on as ``input=`` of a calibrator.
-    name : str
-        Short name for tables and titles.
-    path : Path or None
-        Where it came from.
-    part : {"cal", "test"} or None
-        Which part of its file it is.
+    name, path, part
+        Short name for titles, where it came from, and which part of its file it is.
     notes : tuple of str
         What was done to bring the file into this form.
     class_names : tuple of str or None
-        Names of the classes in the order of the columns, where the file has a column for each or names them.
-    first_column : int or None
-        The number of the first column, where the columns of the file only number the classes.
+        In the order of the columns, where the file names them.
     places : tuple of int or None
         Which column of the file each column of ``values`` was, after `in_order_of`.
     weights : ndarray of shape (n,), or None
-        Of the rows; pass them on as ``sample_weight=``.
+        Pass them on as ``sample_weight=``.
     aside : tuple of str
         Other columns that go with the rows, such as ids: see `read_columns`.
     taken : str
         What was taken for what, in one line.
     places_of : Flat or None
-        Of values that had more axes than two: the array as it was, and how results get its shape. Rows are then pixels or tokens.
+        Of values that had more axes than two: how results get the shape of the array.
     ragged : bool
         Whether rows may lack classes at the end, as questions with different numbers of options do.
     columns : tuple of str
@@ -73,7 +67,7 @@ class LogitsSet:
     name: str = "data"
     path: Path | None = None
     part: Part | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None
     places: tuple[int, ...] | None = None
     weights: np.ndarray | None = None
@@ -81,7 +75,6 @@ class LogitsSet:
     taken: str = ""
     places_of: Flat | None = None
     ragged: bool = False
-    first_column: int | None = None
     columns: tuple[str, ...] = ()
     kept: np.ndarray | None = None
     many_labels: bool = False
@@ -89,46 +82,6 @@ class LogitsSet:
     def _repr_html_(self) -> str:
         names = ("kind", "n_samples", "n_classes", "class_names", "notes")
         return html_table(self.name, [(name.replace("_", " "), getattr(self, name)) for name in names])
-
-    def with_classes(self, m: int) -> LogitsSet:
-        """The same with classes that no row has, up to ``m``, where rows may lack some at the end; else as it is."""
-        lacking = m - self.n_classes
-        if not self.ragged or lacking <= 0:
-            return self
-        return replace(self, values=np.pad(self.values, ((0, 0), (0, lacking)), constant_values=-np.inf))
-
-    def in_order_of(self, names: Sequence[str] | None) -> LogitsSet:
-        """The same with the classes, and so the labels, in the order of ``names``; as it is where one side has no names."""
-        here = self.class_names
-        numbers = names is not None and all(name.isdecimal() for name in classes_of(tuple(names)))
-        if here is None and self.first_column is not None and numbers:
-            here = tuple(str(self.first_column + j) for j in range(self.n_classes))
-        if names is None or here is None:
-            return self
-        target, here = (tuple(map(same_class, classes_of(tuple(ns)))) for ns in (names, here))
-        if target == here:
-            return self
-        if sorted(target) != sorted(here):
-            raise FileError(
-                f"{self.path or self.name} has the classes {listing(here)}, expected {listing(names)}: give outputs "
-                f"of the same classifier, or name the columns with {wording('values=')} in the order of the classes."
-            )
-        places = tuple(here.index(name) for name in target)
-        labels = self.labels
-        if labels is not None and self.many_labels:
-            labels = labels[:, places]
-        elif labels is not None:
-            labels = np.where(labels < 0, -1, np.argsort(places)[labels])
-        note = f"the columns were put in the order {listing(names)}, by their names"
-        own = self.class_names and tuple(self.class_names[place] for place in places)
-        return replace(
-            self,
-            values=self.values[:, places],
-            labels=labels,
-            notes=(*self.notes, note),
-            class_names=own,
-            places=places,
-        )
 
     @property
     def n_samples(self) -> int:
@@ -140,15 +93,48 @@ class LogitsSet:
         """Number of classes, m."""
         return self.values.shape[1]
 
+    def with_classes(self, m: int) -> LogitsSet:
+        """The same with classes that no row has, up to ``m``, where rows may lack some at the end."""
+        lacking = m - self.n_classes
+        if not self.ragged or lacking <= 0:
+            return self
+        return replace(self, values=np.pad(self.values, ((0, 0), (0, lacking)), constant_values=-np.inf))
+
+    def in_order_of(self, names: Sequence[str] | None) -> LogitsSet:
+        """The same with the classes in the order of ``names``; as it is where one side has no names."""
+        here = self.class_names
+        if here is None and self.columns and all(n.isdecimal() for n in classes_of(tuple(names or ()))):
+            here = tuple(map(str, range(self.n_classes)))
+        if names is None or here is None:
+            return self
+        target, here = (tuple(map(same_class, classes_of(tuple(ns)))) for ns in (names, here))
+        if target == here:
+            return self
+        if sorted(target) != sorted(here):
+            raise FileError(
+                f"{self.path or self.name} has the classes {listing(here)}, expected {listing(names)}: give "
+                f"outputs of the same classifier, or name the columns with {wording('values=')} in the order "
+                "of the classes."
+            )
+        places = tuple(here.index(name) for name in target)
+        labels = self.labels
+        if labels is not None and self.many_labels:
+            labels = labels[:, places]
+        elif labels is not None:
+            labels = np.where(labels < 0, -1, np.argsort(places)[labels])
+        return replace(
+            self,
+            values=self.values[:, places],
+            labels=labels,
+            notes=(*self.notes, f"the columns were put in the order {listing(names)}, by their names"),
+            class_names=self.class_names and tuple(self.class_names[place] for place in places),
+            places=places,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Splits:
     """A set to calibrate on and a set to judge on, with the same classes.
-
-    Attributes
-    ----------
-    cal, test : LogitsSet
-    name : str
 
     Examples
     --------

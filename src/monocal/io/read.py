@@ -1,10 +1,10 @@
-"""From a path to a set:  open the file, choose columns by name (`monocal.io.columns`), bring them into one form."""
+"""From a path to a set:  open the file, choose columns by name, bring them into one form."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,26 +13,24 @@ import numpy as np
 
 from monocal.errors import FileError, InputError, MissingExtraError, warn, wording
 from monocal.inputs.names import Part, listing
-from monocal.io.assembly import Assembly, is_one_hot
+from monocal.io.assembly import Assembly, joined
 from monocal.io.columns import (
     CALIBRATED,
     Choice,
     Names,
     as_part,
-    choose,
+    aside,
     choose_group,
-    columns_aside,
     find_names,
     labels_of,
     meaning,
-    refuse_words,
     split_part,
 )
 from monocal.io.logits_set import LogitsSet, Splits
-from monocal.io.named_arrays import NamedArrays, as_path, extension, is_number, stem
-from monocal.io.opening import FOUND_IN_FOLDERS, open_arrays, typed
+from monocal.io.named_arrays import FOUND_IN_FOLDERS, NamedArrays, as_path, extension, open_arrays, stem
 
 AnyFile = str | os.PathLike[str] | Any  # a path, or a frame
+AnyPart = Literal["cal", "val", "test"]
 
 
 def read(
@@ -62,17 +60,17 @@ def read(
     Parameters
     ----------
     path : path or frame
-        ``.csv``, ``.tsv`` (also packed, ``.csv.gz``), ``.xlsx``, ``.parquet``, ``.feather``, ``.npz``, ``.npy``,
-        ``.safetensors``, ``.h5``/``.hdf5``, ``.pt``/``.pth`` of torch, ``.json`` and ``.jsonl`` (a row in each object, or samples
-        of lm-evaluation-harness), ``.txt`` (a label in each line), a pickle of arrays (``.p``, ``.pkl``, ``.pickle``), or a
-        folder of ``.npy`` files; or a pandas or polars frame in memory. Arrays are recognised by name: ``logits``,
-        ``probabilities`` (``probs``, ``y_pred_proba``) and ``labels`` (``y``, ``target``, ``class``), with ``_val``/``_cal`` and
-        ``_test`` for the two parts; in tables a class is a column: ``logit_0``, ``prob_cat`` or just ``cat``.
+        ``.csv``, ``.tsv`` (also packed, ``.csv.gz``), ``.xlsx``, ``.parquet``, ``.feather``, ``.npz``,
+        ``.npy``, ``.safetensors``, ``.h5``/``.hdf5``, ``.pt``/``.pth`` of torch, ``.json`` and ``.jsonl``
+        (a row in each object, or samples of lm-evaluation-harness), ``.txt`` (a label in each line), a
+        pickle of arrays (``.p``, ``.pkl``, ``.pickle``), or a folder of ``.npy`` files; or a pandas or
+        polars frame. Arrays are recognised by name: ``logits``, ``probabilities`` (``probs``) and
+        ``labels`` (``y``, ``target``), with ``_val``/``_cal`` and ``_test`` for the two parts; in tables
+        a class is a column: ``logit_0``, ``prob_cat`` or just ``cat``.
     values : str or sequence of str, optional
-        Name of the array (or names of the columns, in the order of the classes) that holds the outputs. In tables also
-        patterns, ``"p_*"``, and places, ``"0"`` for the first column and ``"-1"`` for the last.
+        Name of the array, or names of the columns in the order of the classes, or a pattern, ``"p_*"``.
     labels : str or sequence of str, optional
-        Name of the labels, in ``labels_file`` when that is given and in ``path`` otherwise; several: one-hot columns. Labels are
+        Name of the labels, in ``labels_file`` when that is given; several: one-hot columns. Labels are
         numbers of the columns, or names of the classes.
     labels_file : path, optional
         A second file that holds the labels.
@@ -90,21 +88,17 @@ def read(
         Which set, when the file holds several (HDF5: ``"dataset/model"``).
     mmap : bool, default=False
         Leave an ``.npy`` array on disk and map it; for arrays larger than memory.
-    need_labels : bool, default=False
-        Fail when there are no labels.
-    with_labels : bool, default=True
-        Read the labels; without them it does not matter what they hold.
+    need_labels, with_labels : bool
+        Fail when there are no labels; do not read them when False.
     class_axis : int, optional
-        The axis of the classes of an array of more than two: 1 for images (n, m, h, w). A row is then a pixel or a token.
-        Sequences (n, t, m) with labels (n, t) need none.
+        The axis of the classes of an array of more than two: 1 for images (n, m, h, w). Sequences
+        (n, t, m) with labels (n, t) need none. A row is then a pixel or a token.
     ignore_index : int, optional
         Rows with this label are left out.
     unknown : sequence of int, optional
         Rows with such a label stay, with the label -1: it is not known.
-    separator : str, optional
-        The separator of the cells of a text table, where it is not recognised.
-    decimal : {".", ","}, optional
-        The decimal point of a text table, where it is not recognised.
+    separator, decimal : str, optional
+        Of a text table, where they are not recognised.
     drop_missing : bool, default=False
         Leave rows with missing values out instead of refusing them.
 
@@ -134,13 +128,13 @@ def read_source(
     source: NamedArrays,
     *,
     expected: str | None = None,
-    known_classes: Sequence[str] | None = None,
     many: bool = False,
     strict: bool = False,
     values: Names | None = None,
     labels: Names | None = None,
     labels_file: AnyFile | None = None,
     classes: Sequence[str] | None = None,
+    known_classes: Sequence[str] | None = None,
     weights: str | None = None,
     kind: str | None = None,
     part: str | None = None,
@@ -152,8 +146,9 @@ def read_source(
 ) -> LogitsSet:
     """The set of open arrays; `read` explains the parameters.
 
-    A fitted calibrator adds the kind that is ``expected`` where no name says it, names of classes (``known_classes``), and
-    whether there are ``many`` labels. Where ``strict``, values that look like something else are refused, not warned of.
+    A fitted calibrator adds the kind that is ``expected`` where no name says it, names of classes
+    (``known_classes``), and whether there are ``many`` labels. Where ``strict``, values that look like
+    something else are refused, not warned of.
     """
     if kind not in (None, "logits", "probabilities", "percent"):
         raise InputError(f"kind must be 'logits', 'probabilities' or 'percent', got {kind!r}.")
@@ -166,143 +161,60 @@ def read_source(
     if expected:  # a calibrator is not applied to what one has made
         names = tuple(n for n in names if not n.endswith(CALIBRATED)) or names
     where = source.title + (f", group {group!r}," if group else "")
-    other = None  # labels of another file
+    other = None
     if with_labels and labels_file is not None:
         other, labels = _from_labels_file(labels_file, labels, as_part(part)), None
-    request: dict[str, Any] = {"where": where, "labels": labels, "part": as_part(part)}
-    request |= {"values": values, "weights": weights, "classes": classes or known_classes}
-    request |= {"label_values": other and other[0]}
+    request: dict[str, Any] = {"labels": labels, "part": as_part(part), "values": values, "weights": weights}
+    request |= {"classes": classes or known_classes, "label_values": other and other[0]}
     stated = "probabilities" if kind == "percent" else kind
     try:
-        choice = choose(source, names, kind=stated or expected, **request)  # type: ignore[arg-type]
+        choice = Choice(source, names, where, kind=stated or expected, **request)  # type: ignore[arg-type]
     except FileError:
-        if stated or not expected:  # a name says another kind than what is expected: that is reported later
+        if stated or not expected:  # a name says another kind than is expected: that is reported later
             raise
-        choice = choose(source, names, **request)
+        choice = Choice(source, names, where, **request)
     own_labels = choice.labels if with_labels and other is None else ()
     if need_labels and not own_labels and other is None:
-        name = wording("labels=", next(iter(columns_aside(choice.aside)), None))
+        name = wording("labels=", next(iter(aside(choice.aside)), None))
         hint = f"it holds {listing(names)}; name them with {name}, or " if len(names) > 1 else ""
         raise FileError(f"{where} has no labels: {hint}give their file with {wording('labels_file=')}.")
-    assembly, kept = _assembled(source, choice, own_labels, other, classes, many, drop_missing)
+    assembly = Assembly(choice, own_labels, other, classes, many, drop_missing)
     made = assembly.finish(
         kind or choice.kind, stated=kind is not None, strict=strict, known_classes=known_classes, **layout
     )
     along = {*choice.aside, *(() if with_labels or labels_file is not None else choice.labels)}
-    one_each = source.table and len(choice.values) == (1 if made.n_classes == 2 else made.n_classes)
+    one_each = source.table and len(choice.values) in (1 if made.n_classes == 2 else 0, made.n_classes)
     return replace(
         made,
         name=group or (source.title if source.path is None else stem(source.path)),
         path=source.path,
         part=choice.part,
         aside=tuple(name for name in names if name in along),
-        taken=_taken(source, choice, made, assembly.labels_where),
+        taken=_taken(choice, made, assembly.labels_where),
         ragged=source.ragged,
         columns=choice.values if one_each else (),
-        kept=kept,
     )
 
 
-def _assembled(
-    source: NamedArrays,
-    choice: Choice,
-    own_labels: tuple[str, ...],
-    other: tuple[np.ndarray, str] | None,
-    classes: Sequence[str] | None,
-    many: bool,
-    drop_missing: bool,
-) -> tuple[Assembly, np.ndarray | None]:
-    """The arrays that were chosen, less rows with missing values, and which rows are left (None: all).
-
-    Labels are ``own_labels`` of the file, or ``other`` labels and what messages call them.
-    """
-    title, names_of = source.title, None if classes else choice.classes_array
-    names = [*choice.values, *own_labels, *filter(None, (choice.weights, names_of))]
-    arrays = dict(zip(names, source.load(names), strict=True))  # together: a table is parsed once
-    for name in choice.values if source.table else ():  # whole numbers in a table are numbers like others
-        if arrays[name].dtype.kind in "iu":
-            arrays[name] = arrays[name].astype(np.float64)
-    many = many or (choice.pairs and not is_one_hot(np.column_stack(source.load(choice.labels))).all())
-    of_rows = {n: a for n, a in arrays.items() if n != names_of and not (many and n in own_labels)}
-    complete, kept = _complete(of_rows | ({other[1]: other[0]} if other else {}), title, drop_missing)
-    arrays |= complete
-    notes = [*source.notes]
-    if source.table and all(name.endswith(CALIBRATED) for name in choice.values):
-        notes.append(f"{listing(choice.values, 3)} was read, which apply has calibrated")
-    if kept is not None:
-        arrays |= {name: arrays[name][kept] for name in own_labels if many}
-        notes.append(f"rows with missing values were left out, {len(kept):,} are read")
-    class_names = tuple(classes) if classes else choice.classes
-    if names_of is not None:
-        class_names = _as_names(arrays[names_of], f"{names_of!r} in {title}")
-    labels, labels_where = None, f"{listing(own_labels, 3)} in {title}"
-    if own_labels:
-        labels = _joined([arrays[name] for name in own_labels], own_labels, title)
-    elif other:
-        labels, labels_where = arrays[other[1]], other[1]
-    return Assembly(
-        _joined([arrays[name] for name in choice.values], choice.values, title),
-        f"{listing(choice.values, 3)} in {title}",
-        labels,
-        labels_where,
-        None if choice.weights is None else arrays[choice.weights],
-        f"{choice.weights!r} in {title}",
-        class_names,
-        choice.first,
-        many,
-        notes,
-    ), kept
-
-
-def _complete(
-    arrays: Mapping[str, np.ndarray], title: str, drop: bool
-) -> tuple[Mapping[str, np.ndarray], np.ndarray | None]:
-    """The arrays without the rows in which one of them lacks a value, and the rows that are left (None: all)."""
-    n = next((len(array) for array in arrays.values() if array.ndim), 0)
-    of_rows = {name: array for name, array in arrays.items() if array.ndim and len(array) == n}
-    gaps = {name: missing for name, array in of_rows.items() if (missing := _missing(array)).any()}
-    if not gaps:
-        return arrays, None
-    rows = np.any(list(gaps.values()), axis=0)
-    if not drop:
-        each = ", ".join(f"{one.sum():,} in {name!r}" for name, one in list(gaps.items())[:4])
-        raise FileError(
-            f"{title} has missing values in {rows.sum():,} of {n:,} rows ({each}{', ...' * (len(gaps) > 4)}), first in row "
-            f"{int(np.argmax(rows))} (counting from 0): fill them, or leave these rows out with {wording('drop_missing=True')}."
-        )
-    if rows.all():
-        raise FileError(f"{title} has missing values in every row: nothing is left.")
-    left = {name: array[~rows] for name, array in of_rows.items()}
-    for name, array in left.items():
-        if array.dtype == object and all(
-            map(is_number, array.flat)
-        ):  # words stood in the rows left out alone
-            left[name] = array.astype(np.float64)
-    return {**arrays, **left}, np.flatnonzero(~rows)
-
-
-def _missing(array: np.ndarray) -> np.ndarray:
-    """Which rows lack a value: NaN, None or blank text. A mapped array is not looked at."""
-    if array.ndim not in (1, 2) or isinstance(array, np.memmap) or array.dtype.kind not in "fOU":
-        return np.zeros(0, bool)
-    if array.dtype.kind == "f":
-        lacks = np.isnan(array)
+def _from_labels_file(path: AnyFile, request: Names | None, part: Part | None) -> tuple[np.ndarray, str]:
+    """The labels by name; else the file's only array, whatever it is called; and what messages call them."""
+    source = open_arrays(path)
+    if request is not None:
+        names = find_names(source.names, request, "labels", source.title)
     else:
-        cells = [cell is None or cell != cell or not str(cell).strip() for cell in array.ravel().tolist()]
-        lacks = np.array(cells, dtype=bool).reshape(array.shape)
-    return lacks if array.ndim == 1 else lacks.any(axis=1)
+        names = labels_of(source.names, part, source.title) or source.names
+        if len(names) > 1:
+            raise FileError(
+                f"{source.title} has no array of labels: it holds {listing(names)}; say which with "
+                f"{wording('labels=')}."
+            )
+    where = f"{listing(names, 3)} in {source.title}"
+    return joined(source.load(names), where), where
 
 
-def _as_names(array: np.ndarray, where: str) -> tuple[str, ...]:
-    if array.ndim != 1 or array.dtype.kind not in "UO" or len(set(array.tolist())) < len(array):
-        raise FileError(
-            f"{where} has shape {array.shape} and dtype {array.dtype}: expected a name for each class."
-        )
-    return tuple(map(str, array))
-
-
-def _taken(source: NamedArrays, choice: Choice, made: LogitsSet, labels_where: str) -> str:
+def _taken(choice: Choice, made: LogitsSet, labels_where: str) -> str:
     """What was taken for what, in one line."""
+    source = choice.source
     many = "columns" if source.table and len(choice.values) > 1 else "column" if source.table else "array"
     classes = "labels" if made.many_labels else "classes"
     parts = [f"{made.kind} of {made.n_classes:,} {classes} in the {many} {listing(choice.values, 3)}"]
@@ -311,54 +223,24 @@ def _taken(source: NamedArrays, choice: Choice, made: LogitsSet, labels_where: s
     if choice.weights is not None:
         parts.append(f"weights in {choice.weights!r}")
     left = f"; other columns: {listing(choice.aside, 3)}" if choice.aside else ""
-    rows = f"{made.n_samples:,} row{'s' * (made.n_samples != 1)}"
-    return f"{source.title}: {rows}, {', '.join(parts)}{left}."
-
-
-def _joined(arrays: list[np.ndarray], names: Sequence[str], title: str) -> np.ndarray:
-    """One array of columns; a single one stays as it is."""
-    if len(arrays) == 1:
-        return arrays[0]
-    for name, array in zip(names, arrays, strict=True):
-        refuse_words(array, f"{title}, column {name!r}")
-        if array.shape != (len(arrays[0]),):
-            raise FileError(
-                f"{title} has {name!r} of shape {array.shape} among the columns: expected one number for each of "
-                f"{len(arrays[0])} rows."
-            )
-    return np.column_stack(arrays)
-
-
-def _from_labels_file(path: AnyFile, request: Names | None, part: Part | None) -> tuple[np.ndarray, str]:
-    """The labels by name; else the file's only array, whatever it is called; and what messages call them."""
-    source = open_arrays(path)
-    if request is not None:
-        names = find_names(source, source.names, request, "labels", source.title)
-    else:
-        names = labels_of(source.names, part, source.title) or source.names
-        if len(names) > 1:
-            raise FileError(
-                f"{source.title} has no array of labels: it holds {listing(names)}; say which with {wording('labels=')}."
-            )
-    return _joined(source.load(names), names, source.title), f"{listing(names, 3)} in {source.title}"
+    return f"{source.title}: {made.n_samples:,} rows, {', '.join(parts)}{left}."
 
 
 def to_carry(source: NamedArrays, names: Sequence[str], *, text: bool) -> dict[str, Any]:
-    """Columns or arrays as they stand, to be written with other values of the same rows; labels of an archive as ``labels``.
+    """Columns or arrays as they stand, to be written with other values of the same rows.
 
-    Columns of a text table stay ``text``, or become numbers where all cells are.
+    Columns of a text table stay ``text`` if asked for; labels of an archive are called ``labels``.
     """
     if source.columns is not None:
-        table = source.columns(names)
-        columns = dict(zip(names, (table if text else typed(table)).columns, strict=True))
+        columns = dict(zip(names, source.columns(names, text).columns, strict=True))
         return {name: one for name, one in columns.items() if not str(one.type).startswith("struct")}
     called = ["labels" if meaning(name).role == "labels" else _tail(name) for name in names]
     return dict(zip(called, map(np.atleast_1d, source.load(names)), strict=True))
 
 
 def read_splits(
-    path: str | os.PathLike[str] | Any,
-    test: str | os.PathLike[str] | Any | None = None,
+    path: AnyFile,
+    test: AnyFile | None = None,
     *,
     kind: Literal["logits", "probabilities", "percent"] | None = None,
     group: str | None = None,
@@ -376,10 +258,6 @@ def read_splits(
     kind, group, mmap
         As in `read`.
 
-    Returns
-    -------
-    Splits
-
     Examples
     --------
     >>> import monocal as mc
@@ -389,39 +267,35 @@ def read_splits(
     >>> splits.cal.n_samples, splits.test.n_samples
     (300, 200)
     """
-    sources = [open_arrays(one, mmap=mmap) for one in (path, path if test is None else test)]
     sets = []
     parts: tuple[Part, Part] = ("cal", "test")
-    for source, part in zip(sources, parts, strict=True):
+    for one, part in zip((path, path if test is None else test), parts, strict=True):
+        source = open_arrays(one, mmap=mmap)
         has_parts = any(meaning(name).part for name in source.names)
         if test is None and not has_parts:
             raise FileError(
-                f"{source.title} holds no calibration and test parts (such as logits_val, y_val, logits_test, y_test): "
-                f"it holds {listing(source.names)}; give the test set as a second file."
+                f"{source.title} holds no calibration and test parts (such as logits_val, y_val, "
+                f"logits_test, y_test): it holds {listing(source.names)}; give the test set as a second file."
             )
         sets.append(read(source, kind=kind, part=part if has_parts else None, group=group, need_labels=True))
     cal, held_out = sets
     if cal.n_classes != held_out.n_classes or cal.kind != held_out.kind:
         raise FileError(
-            f"{sources[0].title} has {cal.n_classes} classes as {cal.kind} to calibrate on and {sources[1].title} has "
-            f"{held_out.n_classes} classes as {held_out.kind} to test on: expected the same."
+            f"The calibration set has {cal.n_classes} classes as {cal.kind} and the test set has "
+            f"{held_out.n_classes} classes as {held_out.kind}: expected the same."
         )
-    held_out = held_out.in_order_of(cal.class_names)
     name = cal.name
     if test is not None and cal.path is not None:
         name = split_part(name)[0] or cal.path.resolve().parent.name
-    return Splits(replace(cal, name=name, part="cal"), replace(held_out, name=name, part="test"), name)
+    held_out = replace(held_out.in_order_of(cal.class_names), name=name, part="test")
+    return Splits(replace(cal, name=name, part="cal"), held_out, name)
 
 
 # Further columns
 
 
 def read_columns(
-    path: str | os.PathLike[str] | Any,
-    names: Names | None = None,
-    *,
-    part: Literal["cal", "val", "test"] | None = None,
-    group: str | None = None,
+    path: AnyFile, names: Names | None = None, *, part: AnyPart | None = None, group: str | None = None
 ) -> dict[str, np.ndarray]:
     """Other columns of a file, such as groups, ids or further facts about each row.
 
@@ -430,7 +304,7 @@ def read_columns(
     path : path or frame
         As in `read`.
     names : str or sequence of str, optional
-        Names, patterns or places, as in `read`. By default all whose names do not say that they are outputs or labels; in a
+        Names or patterns. By default all whose names do not say that they are outputs or labels; in a
         table whose classes are columns with names of their own, these are among them.
     part : {"cal", "val", "test"}, optional
         Which part of a file that holds two: ``context`` is then ``context_test`` or ``test_context``.
@@ -440,8 +314,8 @@ def read_columns(
     Returns
     -------
     dict of str to array
-        One value (or row of values) per row, by name; words as objects of type str. Gaps stay gaps: NaN among numbers, None
-        among words.
+        One value (or row of values) per row, by name; words as objects of type str. Gaps stay gaps: NaN
+        among numbers, None among words.
 
     Examples
     --------
@@ -455,46 +329,37 @@ def read_columns(
     bases = {full: split_part(_tail(full)) for full in here}
     chosen: dict[str, str] = {}  # what the caller calls it -> what the file calls it
     if names is None:
-        of_part = [full for full, (_, of) in bases.items() if stated in (None, of) or of is None]
-        chosen = {bases[full][0]: full for full in columns_aside(of_part)}
+        fitting = [full for full, (_, of) in bases.items() if stated in (None, of) or of is None]
+        chosen = {bases[full][0] or full: full for full in aside(fitting)}
     for name in (names,) if isinstance(names, str) else names or ():
         parts = [full for full, (base, of) in bases.items() if base == name and of and stated in (None, of)]
-        if name in bases or not parts:
-            chosen |= {full: full for full in find_names(source, here, name, "columns", source.title)}
-        elif len(parts) == 1:
+        if name not in bases and len(parts) > 1:
+            raise FileError(f"{source.title} has {name!r} for several parts: say {wording('part=')}.")
+        if name not in bases and parts:
             chosen[name] = parts[0]
         else:
-            raise FileError(
-                f"{source.title} has {name!r} for several parts, {listing(parts)}: say which with {wording('part=')}."
-            )
-    arrays = source.load(list(chosen.values()))
-    return {
-        base: _as_column(array, f"{source.title} has {full!r}")
-        for (base, full), array in zip(chosen.items(), arrays, strict=True)
-    }
+            chosen |= {full: full for full in find_names(here, name, "", source.title)}
+    arrays = dict(zip(chosen, source.load(list(chosen.values())), strict=True))
+    for name, array in arrays.items():
+        if array.ndim not in (1, 2):
+            raise FileError(f"{source.title} has {name!r} of shape {array.shape}: expected (n,) or (n, k).")
+        if array.dtype.kind in "USTO":
+            words = np.char.decode(array, "utf-8", "replace") if array.dtype.kind == "S" else array
+            arrays[name] = words.astype(object)
+    return arrays
 
 
 def find_columns(
     request: str,
-    path: str | os.PathLike[str] | Any,
+    path: AnyFile,
     *,
-    part: Literal["cal", "val", "test"] | None = None,
+    part: AnyPart | None = None,
     group: str | None = None,
     argument: str = "names=",
 ) -> dict[str, np.ndarray]:
     """Columns by what a person writes: names in the file ``path`` (commas between), or a file, or ``FILE:NAME,NAME``.
 
-    A name in the file goes first.
-
-    Parameters
-    ----------
-    request : str
-    path : path or frame
-        The file of the rows.
-    part, group
-        As in `read`.
-    argument : str
-        What messages call ``request``.
+    A name in the file goes first. ``argument`` is what messages call ``request``; the rest is as in `read`.
 
     Examples
     --------
@@ -508,19 +373,17 @@ def find_columns(
     names = [name.strip() for name in request.split(",")]
     if set(names) <= {word for n in source.names for word in (n, _tail(n), split_part(_tail(n))[0])}:
         return read_columns(source, names, part=part, group=group)
-    file, colon, rest = request.rpartition(":")
+    file, _, rest = request.rpartition(":")
     if Path(request).expanduser().exists():
-        file, names = request, []
-    elif not colon or not Path(file).expanduser().exists():
+        file, rest = request, ""
+    elif not file or not Path(file).expanduser().exists():
         raise FileError(
             f"{wording(argument)} {request!r} is neither a file nor a column of {source.title}, which has "
-            f"{listing(columns_aside(source.names))} apart from outputs and labels."
+            f"{listing(aside(source.names))} apart from outputs and labels."
         )
-    else:
-        names = [name.strip() for name in rest.split(",")]
     second = open_arrays(file)
     has_part = as_part(part) in {split_part(_tail(name))[1] for name in second.names}
-    columns = read_columns(second, names or None, part=part if has_part else None)
+    columns = read_columns(second, rest.split(",") if rest else None, part=part if has_part else None)
     if not columns:
         raise FileError(f"{request} holds {listing(second.names)} and no further column: say {request}:NAME.")
     return columns
@@ -530,30 +393,12 @@ def _tail(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _as_column(array: np.ndarray, what: str) -> np.ndarray:
-    if array.ndim not in (1, 2):
-        raise FileError(f"{what} of shape {array.shape}: expected one value (or one row of them) per sample.")
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8", "replace")
-    return array.astype(object) if array.dtype.kind in "UT" else array
-
-
 # Folders
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a calibration set and its test set are; small, picklable, read later.
-
-    Attributes
-    ----------
-    name : str
-    path : Path
-        Of the file (or folder) with both parts, or with the calibration set.
-    group : str or None
-        Within an HDF5 file.
-    test : Path or None
-        Of the test set, where it has a file of its own.
+    """Where a calibration set and its test set are: in one file, in a ``group`` of it, or in two files.
 
     Examples
     --------
@@ -578,20 +423,10 @@ class Location:
 def find(folder: str | os.PathLike[str]) -> list[Location]:
     """Every pair of calibration and test sets in a folder and the folders below it, sorted by path.
 
-    Pairs are within one file (several in an HDF5 file with groups), in the ``.npy`` files of one folder, or
-    in two files called alike, ``resnet_cal.csv`` and ``resnet_test.csv``. A file that holds no pair, or
-    cannot be read, is left out with a ``UserWarning``. Only names are read here, no values
-    (pickles apart, which open whole or not at all).
-
-    Parameters
-    ----------
-    folder : path
-        A file is a folder of one.
-
-    Raises
-    ------
-    FileError
-        There is no such folder, or no pair in it.
+    Pairs are within one file (several in an HDF5 file with groups), in the ``.npy`` files of one folder,
+    or in two files called alike, ``resnet_cal.csv`` and ``resnet_test.csv``. A file that holds no pair, or
+    cannot be read, is left out with a ``UserWarning``. Only names are read here, no values (pickles apart,
+    which open whole or not at all).
 
     Examples
     --------
@@ -617,21 +452,18 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
             if {m.part for m in map(meaning, names) if m.holds_values} >= {"cal", "test"}
         ]
         places += pairs
-        shared, part = split_part(stem(path))
-        if not pairs and part is None:
-            warn(f"Left out: {path} holds no calibration and test parts, and its name ends in neither.")
-        elif not pairs:
+        if not pairs:
+            shared, part = split_part(stem(path))
             halves.setdefault((path.parent, shared), {})[part] = path
     for (parent, shared), half in halves.items():
-        if len(half) == 2:
+        if half.keys() >= {"cal", "test"}:
             places.append(Location(shared or parent.resolve().name, half["cal"], test=half["test"]))
         else:
-            (only,) = half.values()
-            warn(f"Left out: {only} is one part of a pair, and the other part is not in the same folder.")
+            warn(f"Left out: {listing(half.values())} holds no calibration and test parts, nor is a pair.")
     if not places:
         raise FileError(
             f"{root} holds no pair of calibration and test sets: expected files with logits_val, y_val, "
-            f"logits_test, y_test (or pairs such as a_cal.npz and a_test.npz)."
+            "logits_test, y_test (or pairs such as a_cal.npz and a_test.npz)."
         )
     count = Counter(place.name for place in places)
     base = root if root.is_dir() else root.parent
@@ -643,11 +475,13 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
 
 
 def _candidates(root: Path) -> list[Path]:
+    """Files that may hold sets, and folders of ``.npy`` files; none that is hidden."""
     if root.is_file():
         return [root]
-    visible = [
-        p for p in root.rglob("*") if not any(part.startswith(".") for part in p.relative_to(root).parts)
+    files = [
+        path
+        for path in root.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
     ]
-    files = [p for p in visible if p.is_file()]
-    readable = [p for p in files if extension(p) in FOUND_IN_FOLDERS]
-    return sorted({*readable, *(p.parent for p in files if p.suffix == ".npy")})
+    readable = [path for path in files if extension(path) in FOUND_IN_FOLDERS]
+    return sorted({*readable, *(path.parent for path in files if path.suffix == ".npy")})

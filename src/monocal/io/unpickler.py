@@ -1,8 +1,9 @@
-"""Pickled arrays without pickle's danger:  bytes -> inert descriptions -> arrays.
+"""Pickled arrays without pickle's danger:  bytes -> inert records -> arrays.
 
-A pickle is a program: it names callables and has them called. Here every name it may use stands for a class of this file that
-only *records* its arguments, and any other name is refused, so that nothing of NumPy or of the system is ever called by the file.
-Arrays are built afterwards from the checked records (dtype, shape, bytes).
+A pickle is a program: it names callables and has them called. Here every name it may use stands for a
+class of this file that only *records* its arguments, and any other name is refused, so that nothing of
+NumPy or of the system is ever called by the file. Arrays are built afterwards from the checked records
+(dtype, shape, bytes).
 """
 
 from __future__ import annotations
@@ -26,64 +27,29 @@ class _Refused(Exception):
 
 
 class _Record:
-    """What a pickle may make: something that can be neither called, nor changed, nor subclassed by it."""
-
-    def __setstate__(self, state: Any) -> None:
-        raise _Refused("sets the state of something that is no array")
-
-
-class _NdarrayName(_Record):
-    """Stands for the class ``numpy.ndarray``, which array pickles mention and never call themselves."""
+    """What a pickle may make; the class itself can be neither changed nor subclassed by it."""
 
     def __init__(self, *args: Any) -> None:
-        raise _Refused("calls numpy.ndarray")
+        self.args, self.state = args, tuple[Any, ...]()
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Ndarray(_Record):
+    """The class ``numpy.ndarray``, which array pickles mention."""
 
 
 class _Dtype(_Record):
-    def __init__(self, code: Any, *flags: Any) -> None:
-        self.code, self.order = code, "="
-
-    def __setstate__(self, state: Any) -> None:
-        self.order = state[1]
-
-    def build(self) -> np.dtype:
-        if not (isinstance(self.code, str) and re.fullmatch(r"[fiu][1248]|b1", self.code)):
-            raise _Refused(f"holds an array of dtype {self.code!r}; expected plain numbers")
-        if self.order not in ("<", ">", "=", "|"):
-            raise _Refused(f"holds an array of byte order {self.order!r}")
-        return np.dtype(f"{self.order}{self.code}")
+    """``dtype(code, ...)``, then the state ``(version, order, ...)``."""
 
 
 class _Array(_Record):
     """``_reconstruct(ndarray, (0,), b'b')``, then the state ``(version, shape, dtype, fortran, data)``."""
 
-    def __init__(self, *args: Any) -> None:
-        self.parts: tuple[Any, ...] = (None, None, None, None)
-
-    def __setstate__(self, state: Any) -> None:
-        shape, dtype, fortran, data = state[-4:]
-        self.parts = (shape, dtype, "F" if fortran else "C", data)
-
-    def build(self) -> np.ndarray:
-        shape, dtype, order, data = self.parts
-        if not isinstance(dtype, _Dtype):
-            raise _Refused("holds an array without a dtype")
-        if isinstance(data, str):  # Python 2 kept bytes in str
-            data = data.encode("latin1")
-        numpy_dtype = dtype.build()
-        plain = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
-        if not plain or not isinstance(data, bytes | bytearray):
-            raise _Refused("holds an array whose shape or contents are not plain")
-        if math.prod(shape) * numpy_dtype.itemsize != len(data) or order not in ("C", "F"):
-            raise _Refused(f"holds an array of shape {shape} with {len(data)} bytes, which do not fit")
-        return np.frombuffer(data, numpy_dtype).reshape(shape, order=order)
-
 
 class _ArrayFromBuffer(_Array):
     """``_frombuffer(data, dtype, shape, order)``, how pickle protocol 5 writes arrays."""
-
-    def __init__(self, data: Any, dtype: Any, shape: Any, order: Any) -> None:
-        self.parts = (shape, dtype, order, data)
 
 
 class _Encode(_Record):
@@ -96,7 +62,7 @@ class _Encode(_Record):
 
 
 _ADMITTED: dict[tuple[str, str], type[_Record]] = {
-    ("numpy", "ndarray"): _NdarrayName,
+    ("numpy", "ndarray"): _Ndarray,
     ("numpy", "dtype"): _Dtype,
     ("_codecs", "encode"): _Encode,
 }
@@ -105,8 +71,8 @@ for _core in ("numpy.core", "numpy._core"):  # renamed in NumPy 2
     _ADMITTED[f"{_core}.numeric", "_frombuffer"] = _ArrayFromBuffer
 
 
-# The unpickler written in Python. Unlike the one in C, it does not reserve memory just because a file claims to need it. One
-# instruction does so all the same, and is replaced here.
+# The unpickler written in Python. Unlike the one in C, it does not reserve memory just because a file
+# claims to need it. One instruction does so all the same, and is replaced here.
 class _ArraysOnly(pickle._Unpickler):
     def load_bytearray8(self: Any) -> None:
         (size,) = struct.unpack("<Q", self.read(8))
@@ -115,16 +81,33 @@ class _ArraysOnly(pickle._Unpickler):
     dispatch: ClassVar[Any] = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: load_bytearray8}
 
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ADMITTED[module, name]
-        except KeyError:
-            raise _Refused(f"asks for {module}.{name}") from None
+        if (module, name) not in _ADMITTED:
+            raise _Refused(f"asks for {module}.{name}")
+        return _ADMITTED[module, name]
 
     def get_extension(self, code: int) -> None:
         raise _Refused(f"asks for the registered extension {code}")
 
-    def persistent_load(self, pid: Any) -> None:
-        raise _Refused("asks for a persistent object")
+
+def _built(record: _Array) -> np.ndarray:
+    if isinstance(record, _ArrayFromBuffer):
+        data, dtype, shape, order = record.args
+    else:
+        shape, dtype, fortran, data = record.state[-4:]
+        order = "F" if fortran else "C"
+    if not isinstance(dtype, _Dtype):
+        raise _Refused("holds an array without a dtype")
+    code = f"{dtype.state[1] if dtype.state else '='}{dtype.args[0]}"
+    if not re.fullmatch(r"[<>=|]([fiu][1248]|b1)", code):
+        raise _Refused(f"holds an array of dtype {code}; expected plain numbers")
+    if isinstance(data, str):  # Python 2 kept bytes in str
+        data = data.encode("latin1")
+    plain = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
+    if not plain or not isinstance(data, bytes | bytearray) or order not in ("C", "F"):
+        raise _Refused("holds an array whose shape or contents are not plain")
+    if math.prod(shape) * np.dtype(code).itemsize != len(data):
+        raise _Refused(f"holds an array of shape {shape} with {len(data)} bytes, which do not fit")
+    return np.frombuffer(data, code).reshape(shape, order=order)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -134,12 +117,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         content = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="latin1").load()
         arrays = by_name(content, lambda one: isinstance(one, _Array), path.stem)
         if not arrays:
-            raise _Refused(
-                f"holds a {type(content).__name__} of another shape than ((logits_val, y_val), (logits_test, y_test))"
-            )
-        return {name: array.build() for name, array in arrays.items()}
+            raise _Refused(f"holds a {type(content).__name__} of another shape than arrays or pairs of them")
+        return {name: _built(array) for name, array in arrays.items()}
     except _Refused as refusal:
         raise FileError(
-            f"{path} was refused and nothing in it was run: it {refusal}, and pickles are admitted only "
-            f"when they hold numeric numpy arrays; save the arrays with numpy.savez instead."
+            f"{path} was refused and nothing in it was run: it {refusal}; save the arrays with numpy.savez."
         ) from refusal

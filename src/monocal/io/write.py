@@ -50,10 +50,6 @@ def write(
     force : bool, default=False
         Replace an existing file instead of refusing.
 
-    Returns
-    -------
-    Path
-
     Examples
     --------
     >>> import monocal as mc
@@ -135,10 +131,6 @@ def put_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...], blocks: Iterabl
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
     """The path, if `write` has a format for its extension.
-
-    Parameters
-    ----------
-    path : path
 
     Examples
     --------
@@ -268,18 +260,8 @@ WRITABLE = tuple(_WRITERS)
 def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
     """Give a temporary path to write to, which becomes ``path`` when the block ends without an error.
 
-    Parameters
-    ----------
-    path : path
-        The file to make. Its folder must exist. A file that is replaced keeps its permissions; a pipe or a device is
-        written to.
-    force : bool, default=False
-        Replace an existing file instead of refusing.
-
-    Yields
-    ------
-    Path
-        A path on the same disk with the same name; nothing is there yet.
+    Its folder must exist. A file is replaced only with ``force``, and keeps its permissions; a pipe or a device is written to.
+    The temporary path is on the same disk and has the same name.
 
     Examples
     --------

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from ..io.opening import read_json
+from ..io.named_arrays import read_json
 
 # What servers write for "very unlikely", and for -inf: no logarithm of anything.
 SENTINEL = -9999.0
