@@ -303,7 +303,7 @@ def test_a_loop_has_one_version_whether_compiled_or_loaded():
 
 def test_without_compilation_large_fits_take_the_engine_for_arrays():
     code = (
-        "import numpy as np, monocal as mc; from monocal.data import synthetic; d = synthetic(2100, 2000, seed=0); "
+        "import numpy as np, monocal as mc; from monocal.data import synthetic; d = synthetic(1100, 1000, seed=0); "
         "X = d.values.astype(np.float32); c = mc.MCCT(top_k=5).fit(X, d.labels); "
         "assert c.solution_.converged; assert (c.predict_proba(X).argmax(1) == X.argmax(1)).all()"
     )

@@ -35,13 +35,6 @@ def logits_of(kind):
     return z, data.labels
 
 
-def order_kept(z, values):
-    index = np.argsort(z, axis=1, kind="stable")
-    z, values = np.take_along_axis(z, index, 1), np.take_along_axis(values, index, 1)
-    step, tied = np.diff(values, axis=1), z[:, 1:] == z[:, :-1]
-    return (step >= 0).all() and (step[tied] == 0).all()
-
-
 @pytest.mark.parametrize("kind", ["plain", "tied", "top tied", "masked"])
 @pytest.mark.parametrize(
     "calibrator", [mc.MCCT(), mc.MCCT(top_k=50), mc.TemperatureScaling(), mc.ConditionalMCCT()], ids=str
@@ -58,7 +51,7 @@ def test_same_fit_as_on_the_host(calibrator, kind):
     assert on_device.is_cuda
     on_device = on_device.cpu().numpy()
     assert np.abs(on_device - host.predict_proba(z)).max() < 1e-5
-    assert order_kept(z, on_device)
+    assert_order_kept(z, on_device)
 
 
 @pytest.mark.parametrize("calibrator", [mc.MCCT(), mc.ConditionalMCCT(), mc.MCCT(top_k=50)], ids=str)
@@ -73,7 +66,7 @@ def test_half_precision(dtype, calibrator):
     p = p.cpu().float().numpy()
     host = clone(calibrator).fit(z.float().numpy(), y).predict_proba(z.float().numpy())
     assert (np.abs(p - host) < 1e-5 + torch.finfo(dtype).eps * host).all()
-    assert order_kept(z.float().numpy(), p)
+    assert_order_kept(z.float().numpy(), p)
 
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]

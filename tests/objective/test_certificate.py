@@ -4,7 +4,7 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize, nnls
+from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 import monocal as mc
@@ -186,20 +186,3 @@ def test_hidden_classes_where_maps_vary_with_the_row(mask):
     assert solution.converged
     assert solution.duality_gap < 1e-4
     assert sum(step.rows for step in solution.history) < 8 * sum(step.rows for step in without.history)
-
-
-@pytest.mark.parametrize("shape", [(1, 1500), (3, 1000), (20, 800)])
-def test_few_rows_of_many_classes_without_shrinkage(shape, monkeypatch):
-    """Hundreds of atoms join within a few steps, and are never tried one by one."""
-    from monocal.core import newton
-
-    def few_at_a_time(matrix, target, **rest):
-        assert matrix.shape[1] <= 400
-        return nnls(matrix, target, **rest)
-
-    monkeypatch.setattr(newton, "nnls", few_at_a_time)
-    z = 3 * np.random.default_rng(0).normal(size=shape)
-    y = (z / 1.5 + np.random.default_rng(1).gumbel(size=shape)).argmax(axis=1)
-    solution = mc.MCCT(shrinkage=0).fit(z, y).solution_
-    assert solution.converged
-    assert solution.n_iter < 25

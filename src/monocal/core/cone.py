@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -64,29 +64,14 @@ _AROUND = np.array([-8, -3, -1, 1, 3, 8])
 class RankCone:
     """The cone problem for given rows: implements `monocal.solver.ConeProblem`.
 
-    Parameters
-    ----------
-    rows : Rows
-    allowed : ndarray of bool, shape (2, K, r)
-        Which (kind, factor, start) are in the dictionary.
-    emphasis : ndarray of shape (2, K, 1), optional
-        Relative strength of the penalty on each family of atoms; 1 by default.
-    unit : ndarray of shape (2, K, r), optional
-        What the penalty is proportional to; by default the standard deviation of the atom's values over rows and classes.
-    mirrors : ndarray of int, shape (K,), optional
-        For each factor, an earlier one with which it adds up to 1; its own index where there is none. The sums of one give those
-        of the other.
-    prior_rows : float
-        Every label gives a share ``prior_rows / (N + prior_rows)`` to the prior targets.
-    shrinkage : float
-        Strength of the penalty.
-    tol : float
-        The tolerance the solver will be given; sets the floor of the penalty.
-    scale : float, optional
-        Where to begin: temperature scaling with this scale.
-    begins : ndarray of int, shape (G,), optional
-        The ranks where atoms may begin, 0 and the top rank among them; by default all ranks. Sums are then taken over *columns*
-        of ranks, from each of these to the next, and arrays with an entry for each of the r ranks have one for each of these.
+    ``allowed`` (2, K, r) says which (kind, factor, start) are in the dictionary. ``begins`` (G,) are the ranks where atoms may
+    begin, 0 and the top rank among them; by default all ranks. Sums are then taken over *columns* of ranks, from each of these to
+    the next, and arrays with an entry for each of the r ranks have one for each of these.
+
+    The penalty has the strength ``shrinkage`` and is proportional to ``unit`` (2, K, r), by default the standard deviation of the
+    atom's values over rows and classes, times ``emphasis`` (2, K, 1). ``tol``, the tolerance the solver will be given, sets its
+    floor. ``mirrors`` (K,): for each factor, an earlier one with which it adds up to 1, or itself. Every label gives a share
+    ``prior_rows / (N + prior_rows)`` to the prior targets. The solver begins at temperature scaling with ``scale``.
     """
 
     cheap_hessian = True
@@ -146,25 +131,24 @@ class RankCone:
 
     def plain(self) -> RankCone:
         """Temperature scaling by the sums of this problem. The rows may have no tail."""
-        other = copy(self)
-        other._only_scale, other.scale = True, None
-        for name in ("atoms", "_places", "_at_ranks", "spread", "unit", "reach", "lower", "drop"):
-            setattr(other, name, getattr(self, name)[..., :1])
-        other.penalty, other.floor = other._penalty(0.0, 1e-6)
-        return other
+        names = ("atoms", "_places", "_at_ranks", "spread", "unit", "reach", "lower", "drop")
+        first = {name: getattr(self, name)[..., :1] for name in names}
+        return self._with(**first, _only_scale=True, scale=None).with_strength(0.0, 1e-6)
 
     def in_units(self, unit: np.ndarray, scale: float) -> RankCone:
         """The same problem with a penalty in other units (2, K, ranks), which is to begin at another scale."""
-        other = copy(self)
-        other.unit, other.scale = self._take(unit if self.begins is None else unit[:, :, self.begins]), scale
-        high = self.reach > _HIGH
-        other.reach = np.where(high, np.clip(_UNITS * other.unit, 1.0, self.reach), self.reach)
-        return other
+        unit = self._take(unit if self.begins is None else unit[:, :, self.begins])
+        reach = np.where(self.reach > _HIGH, np.clip(_UNITS * unit, 1.0, self.reach), self.reach)
+        return self._with(unit=unit, scale=scale, reach=reach)
 
     def with_strength(self, shrinkage: float, tol: float) -> RankCone:
         """The same problem, sums over rows included, with another shrinkage and another tolerance."""
+        penalty, floor = self._penalty(shrinkage, tol)
+        return self._with(penalty=penalty, floor=floor)
+
+    def _with(self, **changed: Any) -> RankCone:
         other = copy(self)
-        other.penalty, other.floor = self._penalty(shrinkage, tol)
+        other.__dict__.update(changed)
         return other
 
     def on_rows(self, rows: Rows, prior_rows: float = 0.0) -> RankCone:
@@ -182,8 +166,7 @@ class RankCone:
 
     def leaning_on(self, prior: np.ndarray, share: float) -> RankCone:
         """The problem in which every label gives a share to targets (3, K, r), which are sums like those of `_prior_targets`."""
-        other = copy(self)
-        other.prior_targets, other.prior_share = prior, share
+        other = self._with(prior_targets=prior, prior_share=share)
         other._aim_at(self.target)
         return other
 
@@ -355,7 +338,12 @@ class RankCone:
         n = len(gradient)
         if n <= size:
             return np.arange(n)
-        family, first, last = self._neighbours
+        family = self.atoms // self.allowed.shape[2]  # kind and factor of each atom as one number
+        apart = (np.diff(self.atoms) > 1) | (np.diff(family) > 0)
+        first, last = (
+            np.append(True, apart),
+            np.append(apart, True),
+        )  # those without a neighbour before, and behind
         scaled, falling = gradient / np.maximum(self.unit, 1e-12), np.flatnonzero(gradient < 0)
         here = scaled[falling]
         lowest = first[falling] | (here <= scaled[falling - 1])
@@ -367,13 +355,6 @@ class RankCone:
         chosen = list(dict.fromkeys([*lowest_at.tolist(), *around.tolist()]))  # each once, the lowest first
         return np.array(sorted(chosen[:size]), dtype=np.intp)
 
-    @cached_property
-    def _neighbours(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Kind and factor of each atom as one number; whether the atom before is no neighbour, and the one behind, (a,) each."""
-        family = self.atoms // self.allowed.shape[2]
-        apart = (np.diff(self.atoms) > 1) | (np.diff(family) > 0)
-        return family, np.append(True, apart), np.append(apart, True)
-
     def coarse(self) -> RankCone | None:
         few = len(self.atoms) <= _FEW_ATOMS and self.n_rows < _FEW_ROWS
         rows = None if few else self.rows.coarse()
@@ -382,12 +363,11 @@ class RankCone:
         if not self._of_fewer:  # kept for all copies of this problem
             self._of_fewer.append(rows.sum("label_sums"))
         label, weight = self._of_fewer[0][:-1], float(self._of_fewer[0][-1])
-        small = copy(self)
-        small.rows, small.n_rows, small._of_fewer = rows, rows.n_rows, []
-        small.totals = replace(self.totals, weight=weight, label=np.reshape(label, self.totals.label.shape))
-        small._aim_at(self._columns(np.cumsum(small.totals.label, axis=2)))
+        totals = replace(self.totals, weight=weight, label=np.reshape(label, self.totals.label.shape))
         # The copy is solved for the penalty of the whole, and needs no floor of its own.
-        small.floor = np.zeros_like(self.floor)
+        floor = np.zeros_like(self.floor)
+        small = self._with(rows=rows, n_rows=rows.n_rows, _of_fewer=[], totals=totals, floor=floor)
+        small._aim_at(self._columns(np.cumsum(totals.label, axis=2)))
         return small
 
 

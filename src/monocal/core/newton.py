@@ -168,6 +168,7 @@ class Iterate:
     active: np.ndarray  # the atoms above their lower bounds
     objective: float  # without the floor
     kkt: float
+    noise: float  # changes of the objective below this are rounding
 
     @classmethod
     def of(
@@ -180,8 +181,9 @@ class Iterate:
         active = np.flatnonzero(c > problem.lower)
         # A negative gradient violates the conditions wherever the atom is, a positive one above the bound alone.
         kkt = float(max(-g.min(initial=0.0), g[active].max(initial=0.0)))
-        linear = float(problem.penalty @ c) - float(problem.floor @ c)
-        return cls(problem, c, working, expansion, slope, active, expansion.value + linear, kkt)
+        objective = expansion.value + (float(problem.penalty @ c) - float(problem.floor @ c))
+        noise = problem.rounding * max(1.0, abs(objective))
+        return cls(problem, c, working, expansion, slope, active, objective, kkt, noise)
 
     @cached_property
     def excess(self) -> float:
@@ -216,33 +218,18 @@ class Goal:
 
 @dataclass
 class Newton:
-    """The method and where it stands. `run` reads from top to bottom; what it calls follows in that order.
-
-    Attributes
-    ----------
-    problem, goal
-    max_iter : int
-        Iterations allowed, ``n_iter`` included.
-    n_candidates : int
-        Atoms that may join the working set in one of the first iterations.
-    two_phase : bool
-        Gradient first, Hessian on demand.
-    trust : float
-        Stop where the model has moved this far from where it began.
-    sure : float
-        Accept a step shorter than this without evaluating the new point; the caller evaluates it.
-    patience : int
-        Steps in a row that rounding alone may decide.
-    """
+    """The method and where it stands. `run` reads from top to bottom; what it calls follows in that order."""
 
     problem: ConeProblem
     goal: Goal
-    max_iter: int
-    n_candidates: int
-    two_phase: bool = False
-    trust: float = np.inf
-    sure: float = 0.0
-    patience: int = 5
+    max_iter: int  # iterations allowed, `n_iter` included
+    n_candidates: int  # atoms that may join the working set in one of the first iterations
+    two_phase: bool = False  # gradient first, Hessian on demand
+    trust: float = np.inf  # stop where the model has moved this far from where it began
+    sure: float = (
+        0.0  # accept a step shorter than this without evaluating the new point; the caller evaluates it
+    )
+    patience: int = 5  # steps in a row that rounding alone may decide
     n_iter: int = 0
     history: list[Step] = field(default_factory=list)
 
@@ -338,7 +325,7 @@ class Newton:
         return None
 
     def _is_better(self, there: Iterate, here: Iterate, delta: np.ndarray, slope: float) -> bool:
-        at, noise = here.working, self._noise(here)
+        at, noise = here.working, here.noise
         moved = there.coefficients[at] - here.coefficients[at]
         change = there.expansion.value - here.expansion.value + float(self.problem.penalty[at] @ moved)
         if change <= _DESCENT * self._step_size * slope:
@@ -354,13 +341,9 @@ class Newton:
             self._ridge = max(self._ridge / 10, _RIDGE)
         else:
             self._ridge = min(100 * self._ridge, 1e-2)
-        no_progress = abs(self._step_size * slope) <= self._noise(here) and here.kkt > 0.9 * self._least_kkt
+        no_progress = abs(self._step_size * slope) <= here.noise and here.kkt > 0.9 * self._least_kkt
         self._idle = self._idle + 1 if no_progress else 0
         self._least_kkt = min(self._least_kkt, here.kkt)
-
-    def _noise(self, here: Iterate) -> float:
-        """Changes of the objective below this are rounding."""
-        return self.problem.rounding * max(1.0, abs(here.objective))
 
 
 def _moved(here: Iterate, delta: np.ndarray) -> np.ndarray:

@@ -54,17 +54,15 @@ def minimize_smooth(
 ) -> Solution:
     """The minimum, from zero or ``start`` on, until no component of the gradient exceeds ``tol``."""
     first = np.zeros(len(problem.modulus)) if start is None else start
-    here = SmoothPoint(first, *problem.evaluate(first))
-    history = [Step(here.value, here.violation, len(here.at), 0.0, 0)]
+    here, length, before = SmoothPoint(first, *problem.evaluate(first)), 0.0, np.inf
+    history = [Step(here.value, here.violation, len(first), length, 0)]
     status = Status.ITERATIONS
-    before = np.inf
     for _ in range(max_iter):
         if here.violation <= tol:
             break
         # As close as the last step shows the quadratic model to be good, but no closer than the tolerance asks for.
         closeness = max(min(0.1, here.violation / before), 0.3 * tol / here.violation)
-        step = problem.newton_step(here, closeness)
-        there, length = _search(problem, here, step)
+        there, length = _search(problem, here, problem.newton_step(here, closeness))
         if there is None:
             if problem.sharpen():
                 continue
@@ -73,7 +71,7 @@ def minimize_smooth(
         if there.violation > 0.5 * here.violation and there.violation > tol:
             problem.sharpen()
         before, here = here.violation, there
-        history.append(Step(here.value, here.violation, len(here.at), length, 0))
+        history.append(Step(here.value, here.violation, len(first), length, 0))
     converged = here.violation <= tol
     return Solution(
         coefficients=here.at,

@@ -79,13 +79,6 @@ def loops() -> Any:
     return numba_fit
 
 
-def map_loops() -> Any:
-    """Those that apply a map."""
-    from . import numba_map
-
-    return numba_map
-
-
 def suits(x: Array) -> bool:
     """Whether these loops take an array like this."""
     return isinstance(x, np.ndarray) and x.dtype == np.float32 and x.flags.c_contiguous and available()
@@ -378,6 +371,8 @@ class LoopMap:
         otherwise: Callable[[np.ndarray, str, np.ndarray | None], Any],
     ) -> np.ndarray:
         """Probabilities (n, m) with the argmax of the logits, or calibrated logits; rows too deep for the loops ``otherwise``."""
+        from . import numba_map
+
         out = np.empty_like(logits)
 
         def one(rows: slice) -> None:
@@ -388,7 +383,7 @@ class LoopMap:
                 ordered = scratch_buffer("in_order", z.shape, z.dtype)
                 loops().sort_rows(z, ordered, _NONE)
             args = self._factors(z), self._steps, *self._stage, self._terms(codes)
-            map_loops().calibrate(z, ordered, *self._numbers, *args, output == PROBABILITIES, to, done, lost)
+            numba_map.calibrate(z, ordered, *self._numbers, *args, output == PROBABILITIES, to, done, lost)
             far, near = np.flatnonzero(~done), np.flatnonzero(lost)
             if len(far):
                 to[far] = otherwise(z[far], output, None if codes is None else codes[far])
