@@ -137,7 +137,6 @@ class Evaluation:
         return "\n".join(lines if self.groups is None else [*lines, "", str(self.groups)])
 
     def _repr_html_(self) -> str:
-        """The six metrics that matter first, for notebooks."""
         rows = [
             (name, e.value) if e.low is None else (name, e.value, e.low, e.high)
             for name, e in self.main.estimates.items()
@@ -201,12 +200,9 @@ def evaluate(
 
     Notes
     -----
-    An interval is meant to hold the metric of the population the rows were drawn from, and always holds its estimate. Means over
-    rows have theirs from Student's t and their skewness, the accuracies Wilson's (with unequal weights Clopper and Pearson's, of
-    effective numbers of rows); those of calibration errors hold the true errors that would show the observed value, for noise
-    makes an error larger; those of ``auc``, slope and intercept are from what each row adds to them. Where fewer than five
-    effective rows (more where weights are very uneven) are wrong, or right, or of one class, only the accuracies of rows of equal
-    weight have one, and ``reason`` says so. The other metrics have none, and neither has an infinite value.
+    An interval is meant to hold the metric of the population the rows were drawn from, and always holds its estimate. How each is
+    computed: `monocal.metrics.intervals`. Where fewer than five effective rows (more where weights are very uneven) are wrong, or
+    right, or of one class, only the accuracies of rows of equal weight have one, and ``reason`` says so.
 
     Examples
     --------

@@ -57,7 +57,6 @@ class Statistics:
         return self._rows
 
     def sum(self, name: str) -> Floats:
-        """One of `SUMS`."""
         if name not in self._sums:
             self._sums[name] = SUMS[name](self.rows, self.options)
         return self._sums[name]
@@ -94,7 +93,6 @@ class Statistics:
         return float(self.sum("means")[0])
 
     def mean(self, name: str) -> float:
-        """A metric that is a mean over rows."""
         return float(self.sum("means")[1 + _MEANS.index(name)] / self.weight)
 
     def binned(self, name: str) -> BinSums:
@@ -206,7 +204,6 @@ _DOCSTRING = """{sentence}: ``{metric.formula}``.
 
 
 def _function_of(metric: Metric) -> Callable[..., float]:
-    """The public function of a metric."""
     defaults = {keyword: getattr(Options(), name) for keyword, name in metric.keywords.items()}
 
     def function(

@@ -196,7 +196,6 @@ def order_audit(
 
 
 def _counted(before: Flat, labels: Any, layout: Layout) -> NDArray[np.bool_]:
-    """Which rows count."""
     n = len(before.rows)
     if (labels is None) != (layout.ignore_index is None):
         raise InputError("labels and ignore_index go together: give both, or neither to examine all rows.")

@@ -136,7 +136,6 @@ def bin_index(values: Floats, edges: Floats) -> Integers:
 
 
 def bin_totals(index: Integers, values: Floats, n_bins: int) -> Floats:
-    """Sum of the values in each bin."""
     return np.asarray(np.bincount(index, values, minlength=n_bins), dtype=np.float64)
 
 
@@ -169,7 +168,6 @@ class Outcomes:
 
     @property
     def n_passed(self) -> int:
-        """Rows passed, those of weight zero included."""
         return len(self.labels) if isinstance(self.kept, slice) else len(self.kept)
 
     @classmethod
@@ -260,12 +258,10 @@ class Outcomes:
 
     @cached_property
     def top_bin(self) -> Integers:
-        """Equal-width bin of the confidence."""
         return bin_index(self.confidence, equal_width_edges(self.n_bins))
 
     @cached_property
     def by_confidence(self) -> Integers:
-        """Rows in ascending order of confidence."""
         return np.argsort(self.confidence, kind="stable")
 
 

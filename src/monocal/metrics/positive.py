@@ -151,7 +151,6 @@ def _spline(x: Floats, weight: Floats) -> Floats:
 
 
 def gap_quantile(rows: Outcomes, gaps: Floats, share: float) -> float:
-    """Quantile of the gaps by weight."""
     how: dict[str, Any] = (
         {} if np.ptp(rows.weight) == 0 else {"weights": rows.weight, "method": "inverted_cdf"}
     )

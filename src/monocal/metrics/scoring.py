@@ -71,7 +71,6 @@ def _value(probs: Any, labels: Any, metric: str, sample_weight: Any = None, **op
 
 
 def _places(y: Any, classes: Any) -> np.ndarray:
-    """The column of each label."""
     labels = np.asarray(y).ravel()
     places = places_among(labels, classes)
     if (places < 0).any():

@@ -52,7 +52,6 @@ class Options(NamedTuple):
     binning: str = "width"
 
     def checked(self) -> Options:
-        """The same after validation."""
         for name in ("n_bins", "top_k", "bin_size", "group_bins"):
             check_count(getattr(self, name), name)
         if self.norm not in (1, 2):
@@ -435,7 +434,6 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _ENTRIES}
 
 
 def main_metrics(n_classes: int) -> list[str]:
-    """Names of the six metrics to look at first."""
     if n_classes == 2:
         return ["nll", "positive_brier", "positive_ece", "auc", "calibration_slope", "calibration_intercept"]
     return ["accuracy", "nll", "brier", "ece", "classwise_ece", "smooth_ece"]

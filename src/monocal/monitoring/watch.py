@@ -213,7 +213,6 @@ class Monitor:
         self._begin(reference)
 
     def _begin(self, reference: Any) -> None:
-        """The tests before their first window."""
         self._watch = None
         if reference is not None:
             counts = _reference_counts(reference)
