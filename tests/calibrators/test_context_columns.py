@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from uneven_rows import fitted_with_context, numbers_of, uneven
 
 import monocal as mc
@@ -200,10 +199,5 @@ def test_rows_of_the_largest_logits_take_context():
         np.testing.assert_allclose(result.probabilities, expected, atol=1e-9)
         np.testing.assert_allclose(result.probabilities.sum(axis=1) + result.rest, 1.0)
         assert cal.score(top, y, context=context) == pytest.approx(cal.score(z, y, context=context))
-    weight = np.where(np.arange(len(z)) < 50, 0.0, 1.0)
-    expected = clone(cal).fit(z[50:], y[50:], context=context[50:])
-    from_top = clone(cal).fit(top, y, weight, context=context)
-    p, q = (one.predict_proba(top, context=context).probabilities for one in (expected, from_top))
-    np.testing.assert_allclose(p, q, atol=1e-9)
     with pytest.raises(mc.InputError, match="context has 5 rows, but X has"):
         cal.predict_proba(top, context=context[:5])

@@ -23,7 +23,7 @@ def images(rows):
 IMAGES = images(ROWS)
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1, -2, -4])
+@pytest.mark.parametrize("axis", [0, 1, 3, -2])
 def test_any_axis_gives_what_rows_give(axis):
     X = np.moveaxis(ROWS.reshape(N, H, W, M), -1, axis)
     cal = mc.MCCT(class_axis=axis).fit(X, PLACES)
@@ -64,15 +64,6 @@ def test_what_is_ignored_may_hold_anything(cal, padding):
     rows = np.moveaxis(X, 1, -1).reshape(-1, M)
     plain = clone(cal).set_params(ignore_index=-100).fit(rows, y.ravel())
     np.testing.assert_array_equal(plain.predict_proba(ROWS), expected.predict_proba(ROWS))
-
-
-def test_probabilities_may_be_empty_where_they_are_ignored():
-    p = np.exp(ROWS) / np.exp(ROWS).sum(axis=1, keepdims=True)
-    expected = mc.MCCT(input="probabilities").fit(p[40:], LABELS[40:])
-    p_padded, y = p.copy(), LABELS.copy()
-    p_padded[:40], y[:40] = 0.0, 255
-    cal = mc.MCCT(input="probabilities", ignore_index=255).fit(p_padded, y)
-    np.testing.assert_array_equal(cal.predict_proba(p), expected.predict_proba(p))
 
 
 def test_weights_and_masks_have_the_shape_of_labels():
