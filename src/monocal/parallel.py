@@ -186,6 +186,8 @@ def parallel_sum(
     function: Callable[[Any], T], items: Sequence[Any], serial: bool = False, most: int | None = None
 ) -> T:
     """The sum of ``function(x)``, from first to last, on at most ``most`` threads; few terms are held at a time."""
+    if len(items) == 1:
+        return function(items[0])
     size = _TERMS * available_threads()
     rounds = (items[i : i + size] for i in range(0, len(items), size))
     return reduce(add, chain.from_iterable(parallel_map(function, some, serial, most) for some in rounds))
