@@ -338,9 +338,9 @@ def _tensor_to_calibrate(graph: onnx.GraphProto, output: str, kind: str, ndim: i
 def _content(graph: onnx.GraphProto, output: str) -> tuple[str | None, str]:
     """What an output holds, and why: the node that makes it if that leaves no doubt, else its name."""
     node = _origin(graph, output, _MOVES)
-    kind = "" if node is None else node.op_type
+    kind, inputs = ("", []) if node is None else (node.op_type, list(node.input))
     because = f"it comes from a node {kind}"
-    makers = [] if node is None else [_maker(graph, name) for name in node.input]
+    makers = [_maker(graph, name) for name in inputs]
     if kind in _HOLDS:
         return _HOLDS[kind], because
     if node is not None and kind in ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier"):
@@ -349,7 +349,8 @@ def _content(graph: onnx.GraphProto, output: str) -> tuple[str | None, str]:
             return "probabilities", because
         if kind != "TreeEnsembleClassifier":  # of trees without a transform only the name can tell
             return "logits", because
-    if kind == "Div" and makers[1] is not None and makers[1].op_type in ("ReduceSum", "ReduceL1"):
+    total = makers[1] if kind == "Div" else None
+    if total is not None and total.op_type in ("ReduceSum", "ReduceL1") and total.input[0] in inputs:
         return "probabilities", because
     for held, pattern in _BY_NAME.items():
         if pattern.search(output.lower()):

@@ -248,8 +248,8 @@ class CalibratorModule(torch.nn.Module):
     ) -> torch.Tensor:
         if self._host is None:
             steps = [
-                MapStep(kind, {name: t.numpy() for name, t in own.items()}, static)
-                for kind, own, static in self._arrays(torch.Tensor.cpu)
+                MapStep(kind, {name: t.cpu().numpy() for name, t in own.items()}, static)
+                for kind, own, static in self._arrays(lambda t: t)
             ]
             self._host = NumpyMap(steps, self.smallest_probability)
         x = (z.detach() if z.requires_grad else z).numpy()
