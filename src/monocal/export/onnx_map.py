@@ -2,8 +2,7 @@
 
     x (n, m), context (n, C)  ->  apply(x, ..., GRAPH)  ->  operator set 21  ->  the operator set that is asked for
 
-ndonnx has the standard's semantics in full (NaN in a maximum, dtypes that mix), which costs nodes. The functions that the map
-calls often are single operators here.
+Where ndonnx takes several nodes (NaN in a maximum, empty matrices), or lacks a function, there is a single operator here.
 """
 
 from __future__ import annotations
@@ -50,15 +49,6 @@ def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
     return reduced
 
 
-def _clip(x: Any, min: float | None = None, max: float | None = None) -> Any:
-    bounded = _var(x)
-    if min is not None:
-        bounded = op.max([bounded, _constant(min, x)])
-    if max is not None:
-        bounded = op.min([bounded, _constant(max, x)])
-    return ndonnx.asarray(bounded)
-
-
 def _shifted(x: Any, k: int) -> Any:
     places = np.maximum(np.arange(x.shape[0]) - k, 0)
     places[:k] = np.arange(min(k, len(places)))
@@ -89,20 +79,9 @@ GRAPH = Functions(
     graph=True,
     exp=_exp,
     log=_log,
-    where=_operator(op.where),
-    sum=_reduction(op.reduce_sum),
     max=_reduction(op.reduce_max),
     min=_reduction(op.reduce_min),
-    clip=_clip,
     matmul=_operator(op.matmul),
-    minimum=_operator(lambda *x: op.min(x)),
-    maximum=_operator(lambda *x: op.max(x)),
-    take=lambda x, index, axis: _operator(op.gather, axis=axis)(x, index),
-    take_along_axis=lambda x, index, axis: _operator(op.gather_elements, axis=axis)(x, index),
-    cumulative_sum=lambda x, axis: ndonnx.asarray(op.cumsum(_var(x), op.const(np.int64(axis)))),
-    astype=lambda x, dtype, copy=True: (
-        x if x.dtype == dtype else _operator(op.cast, to=dtype.unwrap_numpy())(x)
-    ),
     log1p=lambda x: _operator(op.log)(x + 1.0),
     filled=lambda x, value: ndonnx.asarray(_constant(value, x)),
     largest_of_rows=_largest,
