@@ -89,19 +89,18 @@ class ConditionalMCCT(ConeCalibrator):
         By kind (scale, bias), factor and first rank concerned; mostly zero. `explain` puts them in words. With more than 4096
         ranks, atoms begin at each of the upper 128, and below at ranks that lie apart by a ratio of 1.04.
     factors_ : RampFactors
-        The K factors as a function of the sorted logits: the constant 1, and ramps.
-    solution_, shrinkage_, passes_
-        As in `MCCT`.
+        The K factors: the constant 1, and ramps.
     adjustment_ : Adjustment or None
-        The second stage, with its own ``solution``: scales by class and category, ramps of the log-odds and of numbers.
+        The second stage, with its own ``solution``.
     by_class_ : str
-        Whether classes have scales of their own, and why; and which predicted class is wrong all the same, if one is (the fit
-        then warns, with `CalibrationWarning`).
+        Whether classes have scales of their own, and why; and which class is wrong all the same, if one is (the fit then warns).
     context_ : ContextReader
-        The columns of the context, where there was one in `fit`.
+        The columns of the context.
     unseen_ : int
         Rows of the last prediction whose context lacked a number or had a category that no calibration row had. Such a category
         has the scale 1, and a missing number counts as the median of the calibration rows.
+    solution_, shrinkage_, passes_
+        As in `MCCT`.
 
     Examples
     --------

@@ -168,21 +168,13 @@ class Published(Calibrator):
     ----------
     inverse : bool
         MCCT-I rather than MCCT.
-    top_k : int or None
     filter : bool
-        What becomes of rows whose label lies below the top k. True: they are left out. False, the default of the authors and
-        what their benchmark runs: such a row adds no loss, but the gradient of ``log sum exp f``, as if it had one.
-    max_iter : int
+        Leave out rows whose label lies below the top k. False, as the authors' benchmark: such a row adds no loss, but the
+        gradient of ``log sum exp f``, as if it had one.
     tol : float
         SLSQP's ``ftol``.
-    input, class_axis, ignore_index
-        As in `Calibrator`.
-
-    Attributes
-    ----------
-    weights_, biases_ : ndarray of shape (m,) or (top_k,)
-        By rank, lowest first.
-    solution_ : monocal.solver.Solution
+    top_k, max_iter, input, class_axis, ignore_index
+        As in `MCCT`.
 
     References
     ----------
