@@ -15,7 +15,7 @@ from .. import persistence
 from ..errors import MissingExtraError, require
 from ..metrics import METRICS as ALL_METRICS
 from ..metrics import Estimate
-from ..metrics.units import count, decimals, from_to, number, percent, small
+from ..metrics.units import count, from_to, number, percent, small
 from ..plots import (
     GroupDisplay,
     MarginDisplay,
@@ -152,18 +152,11 @@ def _method_rows(report: Report, methods: MethodComparison) -> list[tuple[Method
         figures = [_with_interval(name, evaluation[name]) for name in names]
         difference: Any = "–"
         if comparable and one.name != report.shown:
-            difference = _difference(methods, one.name, report.shown)
+            d = methods.difference(one.name, report.shown)
+            difference = number(d.mean), f"{number(d.low)} – {number(d.high)}"
         seconds = "–" if one.audit is None else f"{one.seconds:.2f} s"
         rows.append((one, (*figures, difference, _order(report, one), seconds)))
     return rows
-
-
-def _difference(methods: MethodComparison, name: str, other: str) -> tuple[str, str]:
-    d = methods.difference(name, other)
-    if not np.isfinite([d.low, d.high]).all():
-        return number(d.mean), ""
-    digits = max(4, decimals(d.high - d.mean, d.mean))
-    return number(d.mean, digits), f"{number(d.low, digits)} – {number(d.high, digits)}"
 
 
 def _order(report: Report, one: MethodResult) -> str:
