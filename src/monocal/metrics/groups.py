@@ -239,7 +239,7 @@ class GroupEvaluation:
         return iter(self.groups)
 
     def __getitem__(self, group: int | str) -> Group:
-        if isinstance(group, int):
+        if not isinstance(group, str):
             return self.groups[group]
         if group not in self.names:
             raise KeyError(f"There is no {self.kind} {group!r}.")
