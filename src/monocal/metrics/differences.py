@@ -44,7 +44,6 @@ class Difference:
     mean: float
     low: float
     high: float
-    n_rows: int = 0
     level: float = 0.95
 
     @property
@@ -64,7 +63,7 @@ def paired_difference(a: np.ndarray, b: np.ndarray, level: float) -> Difference:
     elif len(d) > 1 and not np.isnan(mean):
         half = float(ndtri((1 + level) / 2) * d.std(ddof=1) / np.sqrt(len(d)))
     low, high = (mean - half, mean + half) if np.isfinite(half) else (-np.inf, np.inf)
-    return Difference(mean, low, high, len(d), level)
+    return Difference(mean, low, high, level)
 
 
 def _row_differences(a: np.ndarray, b: np.ndarray) -> Floats:

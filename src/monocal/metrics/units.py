@@ -48,12 +48,6 @@ def points(gap: float) -> str:
     return "1 point" if text == "1.0" else f"{text} points"
 
 
-def about(value: float) -> str:
-    """A number of two digits that matter: 4,200; 87."""
-    digits = max(0, math.floor(math.log10(value)) - 1)
-    return count(round(value, -digits)) if value >= 10 else count(math.ceil(value))
-
-
 def with_interval(value: float, low: float, high: float, level: float, unit: str = "") -> str:
     """0.0123 NLL (95 % interval 0.0101 to 0.0145), with the decimals that tell the ends from the middle."""
     digits = decimals(max(high - value, value - low), value)
