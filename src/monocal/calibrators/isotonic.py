@@ -75,9 +75,6 @@ class ScoreIsotonic(ScoreCalibrator):
 
     _variants: ClassVar = {}  # inside IsotonicCalibration
 
-    def __init__(self, *, input: str = "logits"):
-        self.input = input
-
     def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         x = expit(scores[:, 0], np) if self.input == "probabilities" else scores[:, 0]
         self.knots_, self.values_ = isotonic_line(x, labels, weight)

@@ -154,9 +154,9 @@ class MultilabelMCCT(ScoreCalibrator):
     def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         """Learn from scores, labels and weights (n, L)."""
         there = weight > 0
-        how: dict[str, Any] = {"shrinkage": self.shrinkage, "tol": self.tol, "max_iter": self.max_iter}
-        self.shared_ = BinaryMCCT(input=self.input, **how)
-        self.shared_.fit(scores[there], labels[there].astype(int), weight[there])
+        self.shared_ = BinaryMCCT(
+            input=self.input, shrinkage=self.shrinkage, tol=self.tol, max_iter=self.max_iter
+        ).fit(scores[there], labels[there].astype(int), weight[there])
         f = self.shared_.transform(scores.ravel()).reshape(scores.shape)
         with one_blas_thread:
             rows = {

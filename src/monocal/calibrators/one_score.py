@@ -93,9 +93,6 @@ class PlattScaling(_Linear):
 
     _variants: ClassVar = {"Platt": {}}
 
-    def __init__(self, *, input: str = "logits"):
-        self.input = input
-
     @property
     def preserves_ranking(self) -> bool:  # type: ignore[override]  # of a fit, not of the class: the sign of the slope decides
         """Whether the fitted slope is not negative; False before `fit`."""
@@ -196,9 +193,6 @@ class VennAbers(ScoreCalibrator):
     """
 
     _variants: ClassVar = {"Venn-Abers": {}}
-
-    def __init__(self, *, input: str = "logits"):
-        self.input = input
 
     def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         v = scores[:, 0]

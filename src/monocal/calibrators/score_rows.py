@@ -101,6 +101,9 @@ class ScoreCalibrator(Calibrator):
     columns: str = "classes"
     labels_: ndarray
 
+    def __init__(self, *, input: str = "logits"):
+        self.input = input
+
     @abstractmethod
     def _fit_scores(self, scores: ndarray, labels: ndarray, weight: ndarray, codes: Any) -> None:
         """Learn from scores (n, J), labels 0 and 1 in double precision, weights (n,) and context (n, C)."""
