@@ -175,15 +175,6 @@ def test_blocks_count_the_context_that_no_calibration_row_had():
     np.testing.assert_array_equal(p, cal.predict_proba(DATA.values, context=new))
 
 
-def test_a_column_of_lists_holds_the_scores_of_a_row():
-    pandas = pytest.importorskip("pandas")
-    expected = mc.BinaryMCCT().fit(DATA.values, DATA.labels).predict_proba(DATA.values)
-    series = pandas.Series(list(DATA.values))
-    for X in (series, pandas.DataFrame({"scores": series})):
-        result = mc.BinaryMCCT().fit(X, DATA.labels).predict_proba(X)
-        np.testing.assert_array_equal(np.stack(list(result.squeeze())), expected)
-
-
 @pytest.mark.parametrize("kind", [mc.BinaryMCCT, mc.MCCT])
 def test_blocks_of_a_fit_have_their_columns_in_one_order(kind):
     pandas = pytest.importorskip("pandas")

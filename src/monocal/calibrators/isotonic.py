@@ -21,7 +21,6 @@ from scipy.interpolate import CubicSpline
 from sklearn.isotonic import IsotonicRegression
 
 from ..inputs.files import is_blocks
-from ..inputs.formats import as_array
 from ..inputs.validation import check_choice, check_number
 from ..parallel import map_rows, parallel_map, row_slices
 from . import state
@@ -218,9 +217,7 @@ def _is_one_score(X: Any, y: Any) -> bool:
     if isinstance(X, list | tuple):
         return len(X) > 0 and np.shape(X[0]) in ((), (1,))
     shape: tuple[Any, ...] = getattr(X, "shape", ())
-    if len(shape) == 1 and shape[0]:
-        return len(np.shape(as_array(X))) == 1  # else a column of lists
-    return len(shape) == 2 and shape[1] == 1
+    return (len(shape) == 1 and shape[0] > 0) or (len(shape) == 2 and shape[1] == 1)
 
 
 def flattened(logits: ndarray, labels: ndarray, weight: ndarray) -> tuple[ndarray, ndarray, ndarray]:

@@ -28,7 +28,7 @@ from ..inputs.context import ContextReader, check_context_rows, find_context
 from ..inputs.dask import as_array as dask_array
 from ..inputs.dask import chunks_of, reduce_tasks, task
 from ..inputs.files import is_blocks
-from ..inputs.formats import as_array, class_names, column_names, format_of, named_columns
+from ..inputs.formats import as_array, class_names, format_of, named_columns
 from ..inputs.names import classes_of, listing, numbers_of
 from ..inputs.validation import (
     check_choice,
@@ -204,12 +204,12 @@ class ScoreCalibrator(Calibrator):
 
     def _check_frame(self, X: Any) -> None:
         """Refuse a frame whose columns are not those of the fit, or in another order."""
-        columns = _columns_of(X)
+        columns = named_columns(X)
         if columns is not None:
             self._check_columns(columns)
 
     def _remember_shape(self, X: Any) -> None:
-        columns = _columns_of(X)
+        columns = named_columns(X)
         if columns is not None:
             validate_data(self, columns, reset=True, skip_check_array=True)
         else:
@@ -480,13 +480,6 @@ class ScoreCalibrator(Calibrator):
         tags.estimator_type = "classifier"
         tags.classifier_tags = ClassifierTags(multi_class=False)
         return tags
-
-
-def _columns_of(X: Any) -> Any:
-    """A frame with the columns of X; None where X has none, or one that holds lists."""
-    columns = named_columns(X)
-    width = 0 if columns is None else len(column_names(columns))
-    return columns if width > 1 or (width == 1 and as_array(columns).shape[1:] == (1,)) else None
 
 
 def check_rising(name: str, values: Any, size: int | None = None, strictly: bool = False) -> None:

@@ -250,7 +250,8 @@ def values_and_context(blocks: Any, with_context: bool, layout: Layout = ROWS) -
     """The values of blocks, whatever the form they come in, and their context, the table (n, C) that comes after them."""
     in_file = _memmap(blocks) is not None or library_of(blocks) in ("zarr", "h5py")
     if in_file and not with_context:
-        return ((_read(blocks, box), None) for box in _boxes(blocks, layout.flat(blocks).axis))
+        axis = layout.flat(blocks).axis if blocks.ndim > 1 else -1  # else one score for each row
+        return ((_read(blocks, box), None) for box in _boxes(blocks, axis))
     one_array = hasattr(blocks, "shape")
     if one_array or not (callable(blocks) or isinstance(blocks, Iterable)):
         what = "tuples (X, context)" if with_context else "arrays (n_i, m)"
