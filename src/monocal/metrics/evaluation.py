@@ -83,14 +83,10 @@ class Evaluation:
         return replace(self, estimates={name: self[name] for name in names})
 
     def to_dict(self, *, flat: bool = False) -> dict[str, Any]:
-        """Plain numbers, ready for JSON.
+        """Plain numbers, ready for JSON; ``flat`` as experiment trackers take them (``mlflow.log_metrics``, ``wandb.log``).
 
-        Parameters
-        ----------
-        flat : bool
-            One level, of numbers only, as experiment trackers take them (``mlflow.log_metrics``, ``wandb.log``): ``ece``, and
-            ``ece_low`` and ``ece_high`` where it has an interval, ``n_samples``, and of groups how many there are
-            (``groups_n_groups``), how many are off (``groups_n_off``) and their mean ECE, its floor and p-value.
+        Flat are ``ece``, and ``ece_low`` and ``ece_high`` where it has an interval, ``n_samples``, and of groups
+        ``groups_n_groups``, ``groups_n_off`` and their mean ECE, its floor and p-value.
         """
         groups = {} if self.groups is None else self.groups.to_dict()
         if flat:
@@ -167,16 +163,15 @@ def evaluate(
     Parameters
     ----------
     probs : (n, m) array, or (n,) of P(class 1)
-        Rows of class probabilities: numpy of any float type, nested lists, a frame or a torch tensor; or an array of more
-        axes, such as (N, C, H, W) with ``class_axis=1``. Of a Dask array, and of an array of more axes in a large file, the
-        metrics that merge are computed part by part, without intervals. Of `TopK` rows, those that need the largest
-        probabilities only.
+        Rows of class probabilities in any container, or an array of more axes, such as (N, C, H, W) with ``class_axis=1``. Of
+        a Dask array, and of an array of more axes in a large file, the metrics that merge are computed part by part, without
+        intervals. Of `TopK` rows, those that need the largest probabilities only.
     labels : (n,) array
-        True classes: integers from 0 to m - 1, or names of the columns of a frame, as in `Calibrator.fit`. Other names are the
-        classes in sorted order, as in scikit-learn; all of them must occur. Of two classes also -1 and +1, or booleans. With
-        more axes in the shape of ``probs`` without the classes, as are ``sample_weight`` and ``groups``.
+        Integers from 0 to m - 1, or names of the columns of a frame. Other names are the classes in sorted order; all of them
+        must occur. Of two classes also -1 and +1, or booleans. With more axes in the shape of ``probs`` without the classes,
+        as are ``sample_weight`` and ``groups``.
     metrics : str or sequence of str, optional
-        Names to compute; all of `METRICS` that rows of so many classes have when None.
+        Names of `METRICS`; all that rows of so many classes have when None.
     n_boot : int
         Draws behind the intervals of calibration errors; positive: with intervals.
     level : float
@@ -186,15 +181,12 @@ def evaluate(
     sample_weight : (n,) array, optional
         A row of weight zero counts as none, in every metric and interval.
     groups : (n,) array-like, optional
-        The group of each row (numbers, text, categories; a frame or (n, k) array for combinations), or ``"predicted"`` for the
-        predicted classes: the result has its calibration by group in ``.groups``, with intervals of ``level`` and a false
-        discovery rate of ``1 - level``.
+        The group of each row (a frame or (n, k) array for combinations), or ``"predicted"`` for the predicted classes: the result
+        has its calibration by group in ``.groups``, with intervals of ``level`` and a false discovery rate of ``1 - level``.
     class_names : sequence of str, optional
-        What the words call the classes.
     seed : int, optional
         Of the draws; with None they differ each time.
     class_axis : int
-        The axis of the classes.
     ignore_index : int, optional
         A label that does not count, such as -100 for padding.
 

@@ -57,10 +57,8 @@ class Window:
     ----------
     first_row, rows, labelled : int
         Where it begins in the stream, its rows, and those whose label is known.
-    accuracy, confidence, nll : float or None
-        Of its labelled rows.
-    over_confidence, low, high : float or None
-        Confidence less accuracy, and its 95 % interval.
+    accuracy, confidence, nll, over_confidence, low, high : float or None
+        Of its labelled rows; ``over_confidence`` is confidence less accuracy, with its 95 % interval.
     ece, floor, floor_high : float or None
         ECE, what perfect calibration shows on these rows (median), and what it exceeds one time in twenty at most.
     evidence : float
@@ -70,12 +68,11 @@ class Window:
 
     Examples
     --------
+    >>> import numpy as np
     >>> import monocal as mc
-    >>> data = mc.data.synthetic(2000, 4, seed=1)
-    >>> cal = mc.MCCT().fit(data.values[:1000], data.labels[:1000])
-    >>> result = mc.monitor([(data.values, data.labels)], calibrator=cal)
-    >>> [(window.first_row, window.rows) for window in result.windows]
-    [(0, 500), (500, 500), (1000, 500), (1500, 500)]
+    >>> window = mc.Monitor(window=50).update(np.full((100, 2), 0.5)).windows[1]
+    >>> window.first_row, window.labelled
+    (50, 0)
     """
 
     first_row: int
@@ -131,13 +128,11 @@ class Alarm:
 
     Examples
     --------
+    >>> import numpy as np
     >>> import monocal as mc
-    >>> data = mc.data.synthetic(2000, 4, seed=1)
-    >>> wrong = (data.values[1000:], 3 - data.labels[1000:])
-    >>> cal = mc.MCCT().fit(data.values[:1000], data.labels[:1000])
-    >>> result = mc.monitor([(data.values[:1000], data.labels[:1000]), wrong], calibrator=cal)
-    >>> result.alarms[0].kind, result.alarms[0].since
-    ('calibration', 1000)
+    >>> always_wrong = mc.Monitor().update(np.tile([0.9, 0.1], (500, 1)), np.ones(500, int))
+    >>> always_wrong.alarms[0].kind, always_wrong.alarms[0].since
+    ('calibration', 0)
     """
 
     kind: str
@@ -161,13 +156,12 @@ class Monitor:
     alpha : float
         Probability of a false alarm over the whole stream, at most.
     tolerance : float
-        How far confidence may be from the truth without being called off: no calibrator is perfect, and a stream without end
-        finds the smallest flaw.
+        How far confidence may be from the truth: no calibrator is perfect, and a stream without end finds the smallest flaw.
     class_names : sequence of str, optional
     fitted_rows : float, optional
-        Rows that the calibrator was fitted on, effective ones if they had weights: confidence may be off by 2.5
-        standard errors of a share among so many, and by ``tolerance`` (their squares add). None: the rows of
-        ``reference``; without one, confidence is taken to be right within ``tolerance``, which no fit on a few hundred rows is.
+        Rows that the calibrator was fitted on, effective ones if they had weights: confidence may be off by 2.5 standard
+        errors of a share among so many, and by ``tolerance`` (their squares add). None: the rows of ``reference``; without
+        one, ``tolerance`` alone, which no fit on a few hundred rows keeps.
 
     Attributes
     ----------
@@ -179,14 +173,12 @@ class Monitor:
     --------
     >>> import numpy as np
     >>> import monocal as mc
-    >>> rng = np.random.default_rng(0)
-    >>> calibrated = rng.dirichlet(np.ones(3) / 2, size=4000)
-    >>> labels = (rng.random(4000)[:, None] > calibrated.cumsum(axis=1)).sum(axis=1)
+    >>> calibrated = np.random.default_rng(0).dirichlet(np.ones(3) / 2, size=4000)
+    >>> labels = (np.random.default_rng(1).random((4000, 1)) > calibrated.cumsum(axis=1)).sum(axis=1)
     >>> monitor = mc.Monitor().update(calibrated, labels)
     >>> len(monitor.windows), monitor.alarms
     (8, [])
-    >>> sure = calibrated**2 / (calibrated**2).sum(axis=1, keepdims=True)
-    >>> monitor.update(sure, labels).alarms[0].kind
+    >>> monitor.update(np.eye(3)[calibrated.argmax(axis=1)], labels).alarms[0].kind
     'calibration'
     """
 
@@ -245,11 +237,10 @@ class Monitor:
         Parameters
         ----------
         probs : array-like of shape (n, m)
-            Probabilities as they were given to users: calibrated ones, if there is a calibrator.
+            Probabilities as users got them: calibrated ones, if there is a calibrator.
         labels : array-like of shape (n,), optional
-            True classes; -1 where one is not known. None: none is. Which labels are known must not depend on whether the
-            prediction was right: if errors are looked up more often than successes, calibrated probabilities seem too large. Rows
-            whose labels come later are best fed when these have come.
+            True classes; -1 where one is not known, None where none is. Which labels are known must not depend on whether the
+            prediction was right. Rows whose labels come later are best added when these have come.
         """
         n = len(probs)
         if n == 0:
@@ -276,8 +267,8 @@ class Monitor:
         """Begin again after an alarm, with a calibrator that was refitted; returns the monitor itself.
 
         The ``windows`` stay; the tests begin again, with a new chance ``alpha`` of a false alarm. ``reference`` and
-        ``fitted_rows`` are those of the new calibrator, as in `Monitor`; without a ``reference`` the next window is what
-        frequencies are compared with.
+        ``fitted_rows`` are those of the new calibrator; without a ``reference`` the next window is what frequencies are
+        compared with.
         """
         self.finish()
         self.fitted_rows = fitted_rows
@@ -427,7 +418,7 @@ def monitor(
     class_names: Sequence[str] | None = None,
     on_alarm: Callable[[Alarm], Any] | None = None,
 ) -> Monitor:
-    """Watch a stream of rows to its end.
+    """Watch a stream of rows to its end; returns the `Monitor`, its last window closed.
 
     Parameters
     ----------
@@ -441,18 +432,12 @@ def monitor(
     on_alarm : function, optional
         Called with each `Alarm` as soon as it is raised.
 
-    Returns
-    -------
-    Monitor
-        With its last window closed.
-
     Examples
     --------
     >>> import monocal as mc
     >>> data = mc.data.synthetic(6000, 4, seed=1)
     >>> cal = mc.MCCT().fit(data.values[:3000], data.labels[:3000])
-    >>> days = [(data.values[i : i + 500], data.labels[i : i + 500]) for i in range(3000, 6000, 500)]
-    >>> mc.monitor(days, calibrator=cal).verdict
+    >>> mc.monitor([(data.values[3000:], data.labels[3000:])], calibrator=cal).verdict
     'Nothing has changed as far as 3,000 rows tell, 3,000 of them with labels.'
     """
     fitted_rows = getattr(calibrator, "n_rows_", None)
