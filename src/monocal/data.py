@@ -60,8 +60,12 @@ _MISLABELLED = 0.02
 def digits_example(seed: int = 0) -> Splits:
     """Train an over-confident network on digits images and return its logits on images it has not seen.
 
-    600 samples to calibrate on and 797 to test on, 10 classes, float64 logits. ``seed`` decides the split, the wrong labels and
-    the network's initial weights.
+    600 samples to calibrate on and 797 to test on, 10 classes, float64 logits.
+
+    Parameters
+    ----------
+    seed : int, default=0
+        Decides the split, the wrong labels and the network's initial weights.
 
     Examples
     --------
@@ -98,7 +102,11 @@ def digits_example(seed: int = 0) -> Splits:
 
 @dataclass(frozen=True, eq=False)
 class Synthetic(LogitsSet):
-    """A `LogitsSet` with ``truth``, the (n, m) probabilities that its labels were drawn from, when kept.
+    """A `LogitsSet` with the probabilities that its labels were drawn from, when kept.
+
+    Attributes
+    ----------
+    truth : ndarray of shape (n, m), or None
 
     Examples
     --------

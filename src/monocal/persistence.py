@@ -92,6 +92,10 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 
     A file that is damaged, cut short, of another kind or from a newer monocal is a `FileError` that says which.
 
+    Parameters
+    ----------
+    path : path
+
     Examples
     --------
     >>> import monocal as mc
@@ -107,6 +111,10 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a saved calibrator says of itself: versions, class, parameters, fingerprint of its data, metrics at fit.
+
+    Parameters
+    ----------
+    path : path
 
     Examples
     --------
@@ -128,6 +136,11 @@ def fingerprint(X: Any, y: Any, sample_weight: Any = None, *, layout: Layout = R
     label; ``layout`` says where the classes are.
 
     The same rows in another order or another floating-point type have another fingerprint.
+
+    Parameters
+    ----------
+    X, y, sample_weight
+        As in ``fit``.
 
     Examples
     --------

@@ -63,12 +63,6 @@ def test_gaps_in_text_are_none(tmp_path: Path, suffix: str) -> None:
     assert read_columns(path, "subject")["subject"].tolist() == ["law", None, "NA", "art", "nan", None]
 
 
-def test_lists_of_one_length_are_a_matrix(tmp_path: Path) -> None:
-    table(embedding=[[float(k), 0.5] for k in range(N)]).to_parquet(tmp_path / "a.parquet")
-    result = read_columns(tmp_path / "a.parquet", "embedding")["embedding"]
-    assert result.shape == (N, 2)
-
-
 @pytest.mark.parametrize("style", ["{}_{}", "{1}_{0}"])
 def test_a_name_means_its_part(tmp_path: Path, style: str) -> None:
     path = tmp_path / "a.npz"
@@ -97,15 +91,6 @@ def test_what_a_person_writes(tmp_path: Path) -> None:
 
     np.save(tmp_path / "alone.npy", YEAR)
     assert list(find_columns(str(tmp_path / "alone.npy"), path)) == ["alone"]
-
-
-def test_the_only_array_of_a_second_file_with_parts(tmp_path: Path) -> None:
-    path, other = tmp_path / "a.npz", tmp_path / "b.npz"
-    np.savez(path, logits_val=LOGITS, logits_test=LOGITS, y_val=LABELS, y_test=LABELS)
-    np.savez(other, subject_val=YEAR, subject_test=YEAR + 1)
-    np.testing.assert_array_equal(find_columns(str(other), path, part="test")["subject"], YEAR + 1)
-    np.savez(other, subject=YEAR)
-    np.testing.assert_array_equal(find_columns(str(other), path, part="test")["subject"], YEAR)
 
 
 def test_refusals_name_what_there_is(tmp_path: Path) -> None:

@@ -53,16 +53,6 @@ def test_missing_empty_directory_and_unknown(tmp_path: Path) -> None:
             read(nonsense)
 
 
-def test_permission_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "a.npz", {"logits": LOGITS})
-
-    def deny(*args: object, **kwargs: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("builtins.open", deny)  # the tests may run as root, who may read everything
-    refused(path, "may not be read by this user")
-
-
 def test_another_format_than_the_name_says(tmp_path: Path) -> None:
     write(tmp_path / "a.npy", {"x": LOGITS}).rename(tmp_path / "b.npz")
     write(tmp_path / "a.h5", {"x": LOGITS}).rename(tmp_path / "a.parquet")
@@ -265,24 +255,17 @@ def survives(content: bytes, suffix: str) -> None:
             assert path.name in outcome
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(
-    st.sampled_from([".npz", ".csv", ".csv.gz", ".parquet", ".feather", ".safetensors", ".h5"]),
-    st.floats(0, 1),
-)
-def test_cut_short(suffix: str, share: float) -> None:
-    content = whole(suffix)
-    survives(content[: int(share * len(content))], suffix)
-
-
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.data())
-def test_flipped_bytes(data: st.DataObject) -> None:
-    suffix = data.draw(st.sampled_from([".npz", ".csv", ".safetensors"]))
+def test_damaged_files(data: st.DataObject) -> None:
+    suffix = data.draw(
+        st.sampled_from([".npz", ".csv", ".csv.gz", ".parquet", ".feather", ".safetensors", ".h5"])
+    )
     content = bytearray(whole(suffix))
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    survives(bytes(content), suffix)
+    if suffix in (".npz", ".csv", ".safetensors"):
+        for _ in range(data.draw(st.integers(0, 4))):
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    survives(bytes(content[: int(data.draw(st.floats(0.1, 1)) * len(content))]), suffix)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import h5py
@@ -14,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from monocal.data import LogitsSet, Splits, find, read, read_splits, write
+from monocal.data import LogitsSet, Splits, read, read_splits, write
 from monocal.errors import FileError, InputError
 
 RNG = np.random.default_rng(5)
@@ -57,14 +56,6 @@ def test_written_splits_come_back(tmp_path: Path, suffix: str) -> None:
     same(read(path, part="test"), -LOGITS, LABELS[::-1])
     with pytest.raises(FileError, match="say part='cal' or part='test'"):
         read(path)
-
-
-def test_npy_is_named_by_its_file(tmp_path: Path) -> None:
-    write(tmp_path / "probs.npy", {"any": PROBS})
-    write(tmp_path / "outputs.npy", {"any": LOGITS})
-    assert read(tmp_path / "probs.npy").kind == "probabilities"
-    assert read(tmp_path / "outputs.npy").kind == "logits"
-    assert read(tmp_path / "outputs.npy").labels is None
 
 
 def test_npy_can_stay_on_disk(tmp_path: Path) -> None:
@@ -122,14 +113,12 @@ def test_parquet_column_of_lists(tmp_path: Path) -> None:
         read(path)
 
 
-def test_csv_as_pandas_writes_it(tmp_path: Path) -> None:
+def test_the_row_index_of_pandas_is_left_out(tmp_path: Path) -> None:
     frame = pd.DataFrame(LOGITS, columns=["cat", "dog", "owl", "bat"]).assign(label=LABELS)
     frame.to_csv(tmp_path / "index.csv")
     got = read(tmp_path / "index.csv")
     same(got)
     assert any("row index" in note for note in got.notes)
-    frame.to_csv(tmp_path / "plain.csv", index=False)
-    same(read(tmp_path / "plain.csv"))
 
 
 def test_csv_columns_in_class_order_not_in_file_order(tmp_path: Path) -> None:
@@ -196,21 +185,3 @@ def test_other_forms_of_labels(tmp_path: Path, labels: np.ndarray, said: str) ->
     got = read(tmp_path / "a.npz")
     same(got)
     assert said in " ".join(got.notes)
-
-
-def test_nn_calibration_pickle(tmp_path: Path) -> None:
-    content = ((LOGITS.astype("f4"), LABELS[:, None]), (-LOGITS.astype("f4"), LABELS[:, None]))
-    (tmp_path / "probs_net_c10_logits.p").write_bytes(pickle.dumps(content, protocol=3))
-    got = read_splits(tmp_path / "probs_net_c10_logits.p")
-    same(got.cal, LOGITS.astype("f4"))
-    same(got.test, -LOGITS.astype("f4"))
-    assert (got.cal.kind, got.cal.notes) == ("logits", ("labels of shape (40, 1) were flattened",))
-    assert read(tmp_path / "probs_net_c10_logits.p", part="test", kind="logits").part == "test"
-
-
-def test_real_sets(shared_logits) -> None:
-    real = shared_logits("nncal_cifar10_densenet40")
-    places = {place.name: place for place in find(Path(__file__).resolve().parents[3] / "shared" / "logits")}
-    splits = places["nncal_cifar10_densenet40"].read()
-    same(splits.cal, real.logits_val, real.y_val)
-    same(splits.test, real.logits_test, real.y_test)

@@ -52,14 +52,6 @@ def test_a_file_that_cannot_grow_is_one_sentence_in_every_format(tmp_path: Path)
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_capitals_do_not_matter(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"a{suffix}"
-    write(path, {"logits": SET.values})
-    assert os.listdir(tmp_path) == [path.name]
-    assert np.array_equal(read(path).values, SET.values)
-
-
 def test_blocks_of_rows_are_one_array(tmp_path: Path) -> None:
     with atomic_path(tmp_path / "a.npy") as temporary:
         put_npy(temporary, np.dtype("f4"), (4, 3), [SET.values[:1], SET.values[1:]])

@@ -139,21 +139,6 @@ def test_mutual_information_and_filters(tmp_path: Path) -> None:
     assert any("of the filters 'none', 'other' the first was taken" in note for note in result.notes)
 
 
-def test_plain_records(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    z = np.round(rng.standard_normal((20, 3)), 3)
-    lines = [
-        {"logits": row.tolist(), "label": int(i % 3), "name": f"n{i}", "meta": {"a": 1}}
-        for i, row in enumerate(z)
-    ]
-    result = mc.read(written(tmp_path / "rows.jsonl", lines))
-    np.testing.assert_array_equal(result.values, z)
-    np.testing.assert_array_equal(result.labels, np.arange(20) % 3)
-    columns = [dict(zip(("prob_cat", "prob_dog", "label"), (0.25, 0.75, "cat"), strict=True))] * 20
-    pets = mc.read(written(tmp_path / "pets.ndjson", columns))
-    assert (pets.kind, pets.class_names, set(pets.labels.tolist())) == ("probabilities", ("cat", "dog"), {0})
-
-
 @pytest.mark.parametrize(
     ("records", "message"),
     [

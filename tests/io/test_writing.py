@@ -84,12 +84,6 @@ def test_a_link_is_written_through(tmp_path: Path) -> None:
     assert np.load(tmp_path / "real.npy").tolist() == [1, 1, 1]
 
 
-def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
-    (tmp_path / "plain").touch()
-    path = write(tmp_path / "a.npz", SET)
-    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
 def test_what_a_format_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds one array, got 2"):
         write(tmp_path / "a.npy", SET)

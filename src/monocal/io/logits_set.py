@@ -136,6 +136,10 @@ class LogitsSet:
 class Splits:
     """A set to calibrate on and a set to judge on, with the same classes.
 
+    Attributes
+    ----------
+    cal, test, name
+
     Examples
     --------
     >>> from monocal.data import Splits, synthetic

@@ -359,7 +359,14 @@ def find_columns(
 ) -> dict[str, np.ndarray]:
     """Columns by what a person writes: names in the file ``path`` (commas between), or a file, or ``FILE:NAME,NAME``.
 
-    A name in the file goes first. ``argument`` is what messages call ``request``; the rest is as in `read`.
+    A name in the file goes first.
+
+    Parameters
+    ----------
+    request, path, part, group
+        The last three as in `read`.
+    argument : str
+        What messages call ``request``.
 
     Examples
     --------
@@ -400,6 +407,11 @@ def _tail(name: str) -> str:
 class Location:
     """Where a calibration set and its test set are: in one file, in a ``group`` of it, or in two files.
 
+    Attributes
+    ----------
+    name, path, group, test
+        ``test`` is the file of the test set where it has one of its own.
+
     Examples
     --------
     >>> from monocal.data import Splits, find, synthetic, write
@@ -427,6 +439,10 @@ def find(folder: str | os.PathLike[str]) -> list[Location]:
     or in two files called alike, ``resnet_cal.csv`` and ``resnet_test.csv``. A file that holds no pair, or
     cannot be read, is left out with a ``UserWarning``. Only names are read here, no values (pickles apart,
     which open whole or not at all).
+
+    Parameters
+    ----------
+    folder : path
 
     Examples
     --------

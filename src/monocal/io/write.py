@@ -132,6 +132,10 @@ def put_npy(path: Path, dtype: np.dtype, shape: tuple[int, ...], blocks: Iterabl
 def check_writable(path: str | os.PathLike[str]) -> Path:
     """The path, if `write` has a format for its extension.
 
+    Parameters
+    ----------
+    path : path
+
     Examples
     --------
     >>> from monocal.io import check_writable
@@ -260,8 +264,14 @@ WRITABLE = tuple(_WRITERS)
 def atomic_path(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
     """Give a temporary path to write to, which becomes ``path`` when the block ends without an error.
 
-    Its folder must exist. A file is replaced only with ``force``, and keeps its permissions; a pipe or a device is written to.
     The temporary path is on the same disk and has the same name.
+
+    Parameters
+    ----------
+    path : path
+        Its folder must exist. A pipe or a device is written to.
+    force : bool, default=False
+        Replace an existing file, keeping its permissions.
 
     Examples
     --------
