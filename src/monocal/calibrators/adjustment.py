@@ -160,8 +160,11 @@ def fit_second_stage(
     for i, column in enumerate(columns):
         values = rows.context[:, i]
         if column.kind == NUMBER:
-            typical[i] = _median(values, rows.weight)
-            numbers.append(np.where(np.isnan(values), 0.0, values - typical[i]))
+            there = ~np.isnan(values)
+            if there.any():
+                median = {"weights": rows.weight[there], "method": "inverted_cdf"}
+                typical[i] = np.quantile(values[there], 0.5, **median)
+            numbers.append(np.where(there, values - typical[i], 0.0))
         else:
             size = len(column.categories)
             column_scales[i], rows = scaled_by_group(rows, values, size, n_columns=len(columns), **how)
@@ -189,14 +192,6 @@ def fit_second_stage(
     weight, lift = steps @ factors.of_statistics(values).T
     fitted = Adjustment(class_scales, tuple(column_scales), typical, factors, steps, means, solution)
     return fitted, rows.scaled(weight).log_odds() + lift
-
-
-def _median(values: np.ndarray, weight: np.ndarray) -> float:
-    """Of the numbers that are there; 0 where none is."""
-    present = ~np.isnan(values)
-    if not present.any():
-        return 0.0
-    return float(np.quantile(values[present], 0.5, weights=weight[present], method="inverted_cdf"))
 
 
 def _ramp_problem(

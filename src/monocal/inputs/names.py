@@ -7,7 +7,7 @@ and 1, wherever they stand.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -47,8 +47,6 @@ _AROUND_A_CLASS = {
     *("class", "p", "pr", "y", "pred", "predicted", "score", "output", "value", "log"),
 }
 _WORD = re.compile(r"[^\W\d_]+|\d+")
-# The place of a label that names no column.
-_NONE = np.iinfo(np.int64).min
 
 
 def classes_of(columns: Sequence[str]) -> tuple[str, ...]:
@@ -148,21 +146,6 @@ def numbered_columns(classes: Sequence[str]) -> dict[int, int] | None:
     columns = {int(name): place for place, name in enumerate(classes)}
     in_order = all(number == place for number, place in columns.items())
     return None if in_order or len(columns) < len(classes) else columns
-
-
-def places_by_column(
-    labels: np.ndarray, columns: Mapping[int, int], ignore_index: int | None = None
-) -> tuple[np.ndarray, int | None]:
-    """The column that each label (n,) names, and the first row whose label names none; ``ignore_index`` stays as it is."""
-    distinct, which = np.unique(labels, return_inverse=True)
-    # A label whose column stands where ``ignore_index`` points would be ignored as well.
-    place = {number: at for number, at in columns.items() if at != ignore_index}
-    if ignore_index is not None:
-        place[ignore_index] = ignore_index
-    found = np.array([place.get(label, _NONE) for label in distinct.tolist()], dtype=np.int64)
-    places = found[which.reshape(-1)]
-    wrong = np.flatnonzero(places == _NONE)
-    return places, int(wrong[0]) if len(wrong) else None
 
 
 def places_among(labels: np.ndarray, classes: Any) -> np.ndarray:
