@@ -210,6 +210,16 @@ def test_one_column_for_two_classes() -> None:
     np.testing.assert_array_equal(logit.labels, LABELS > 1)
 
 
+@pytest.mark.parametrize("names", [["logit_a", "logit_b"], ["a", "b"]])
+def test_two_scores_are_not_two_classes(names: list[str]) -> None:
+    scores = pd.DataFrame(np.log(PROBS[:, :2]), columns=names)
+    for data in (scores, scores.round({names[0]: 0}) if names[0] != "a" else scores):
+        with pytest.raises(FileError, match="neither names nor labels say whether each is of a class"):
+            read(data.assign(label=LABELS > 1))
+    assert read(scores.assign(label=np.array(["a", "b"])[LABELS % 2])).n_classes == 2
+    assert read(scores.assign(label=LABELS > 1), values=names[1]).class_names in (None, ("False", "True"))
+
+
 def test_weights_and_labels_by_name(tmp_path: Path) -> None:
     weights = RNG.random(30)
     data = frame(sample_weight=weights, coarse=["pet"] * 30, fine=WORDS)

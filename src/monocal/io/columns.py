@@ -333,7 +333,8 @@ class Choice:
         values = self._numbers(columns)
         whole = ((values == np.floor(values)) | ~np.isfinite(values)).all(axis=0)
         whole &= (values != values[:1]).any(axis=0)  # a constant is no count
-        kept = tuple(n for n, w in zip(columns, whole, strict=True) if n in named or not w)
+        silent = {n for n in columns if n not in named and self.meanings[n].role is None}
+        kept = tuple(n for n, w in zip(columns, whole, strict=True) if not (w and n in silent))
         columns = kept if kept and least <= max(2, len(kept)) else columns
         classes = tuple(map(same_class, classes_of(columns)))
         if (
