@@ -301,3 +301,26 @@ def test_a_class_that_is_never_predicted_is_an_obstacle(bias):
     ids = np.argsort(-biased, axis=1)  # of the largest alone, other tests are left
     top = mc.TopK(np.log(np.take_along_axis(biased, ids, axis=1)), ids, n_classes=len(bias))
     assert not any(one.rarely for one in by_group("predicted", top, labels).obstacles)
+
+
+def test_the_floor_of_the_top_label_ece():
+    """Of a calibrated predictor the value is about the floor, and of another far above."""
+    generator = np.random.default_rng(0)
+    confidence = 0.5 + 0.5 * generator.random(3000)
+    honest = two_class(confidence, generator.random(3000) < confidence)
+    floor = mc.ece_floor(*honest, 300, metric="top_label_ece")
+    assert floor.observed == pytest.approx(M.top_label_ece(*honest))
+    assert floor.low <= floor.observed <= floor.high
+    assert mc.ece_floor(*honest, 300, n_bins=5).median < 1.2 * floor.median
+    lying = two_class(confidence, generator.random(3000) < confidence - 0.1)
+    assert mc.ece_floor(*lying, 300, metric="top_label_ece").p_value < 0.01
+    with pytest.raises(mc.InputError, match="metric"):
+        mc.ece_floor(*honest, metric="mce")
+
+
+def test_errors_that_cancel_are_detected():
+    confidence = np.tile([0.55, 0.95], 300)
+    probs, labels = two_class(confidence, np.tile([True, True, True, False, True, True, True, False], 75))
+    result = by_group(np.zeros(600), probs, labels)
+    assert result.off.all()
+    assert "right on average but not at each probability (ECE " in result.verdict

@@ -137,6 +137,13 @@ def test_frequencies_change_without_any_label():
     assert monitor.windows[-1].ece is None
 
 
+def test_a_slow_drift_is_seen_by_long_spans():
+    weights = np.array([1.3, 1, 1, 1, 1])
+    monitor = mc.Monitor(reference=stream(0, 50_000)[0], window=200)
+    monitor.update(stream(1, 40_000, weights=weights)[0])
+    assert [a.kind for a in monitor.alarms] == ["frequencies"]
+
+
 def test_neither_cuts_nor_a_pause_change_anything(tmp_path):
     probs, labels = stream(3, 2600, power=1.2)
     labels[::3] = -1  # not known
@@ -246,3 +253,13 @@ def test_a_damaged_state_is_refused(tmp_path, damage):
         mc.Monitor.load(tmp_path / "state.json")
     with pytest.raises(mc.FileError, match="check the name"):
         mc.Monitor.load(tmp_path / "nothing.json")
+
+
+def test_certain_rows_that_are_wrong_are_finite_evidence():
+    probs = np.tile([1.0, 0.0], (400, 1))
+    labels = np.zeros(400, int)
+    labels[::10] = 1
+    monitor = mc.Monitor(window=100).update(probs, labels)
+    assert np.isfinite([w.evidence for w in monitor.windows]).all()
+    assert monitor.alarms[0].kind == "calibration"
+    json.dumps(monitor.to_dict(), allow_nan=False)

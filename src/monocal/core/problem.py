@@ -120,8 +120,15 @@ class Solution:
 class Expansion:
     """``F``, without its penalty, around one point.
 
-    The value is infinite where the point lies outside the domain of ``F``: the solver then takes a shorter step. The Hessian is
-    that of the atoms that were asked for; ``predicted`` is what else the problem wants to remember for its ``excess``.
+    Attributes
+    ----------
+    value : float
+        Infinite where the point lies outside the domain of ``F``: the solver then takes a shorter step.
+    gradient : ndarray
+    hessian : ndarray
+        Of the atoms that were asked for.
+    predicted : object
+        What else the problem needs for its ``excess``.
 
     Examples
     --------
