@@ -282,13 +282,7 @@ def label_shift_test(
     m = max(int(y.max()) for y in labels) + 1
     if n_classes is not None and n_classes < m:
         raise InputError(f"n_classes is {n_classes}, but there is a label {m - 1}.")
-    counts = [np.bincount(y, minlength=n_classes or m) for y in labels]
-    return label_shift_of_counts(counts[0], counts[1], seed)
-
-
-def label_shift_of_counts(calibration: np.ndarray, test: np.ndarray, seed: int = 0) -> LabelShiftTest:
-    """The same from the counts (m,) of each class."""
-    counts = np.stack([calibration, test])
+    counts = np.stack([np.bincount(y, minlength=n_classes or m) for y in labels])
     before, after = counts / counts.sum(axis=1, keepdims=True)
     statistic, p_value = chi_squared(counts[:, counts.any(axis=0)], seed)
     distance = float(np.abs(before - after).sum() / 2)
