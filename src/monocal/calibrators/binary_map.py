@@ -1,4 +1,4 @@
-"""The fitted map of one score, as one function of the array API standard: `apply`.
+"""The fitted map of one score: `evaluate` for numpy, and the same as functions of the array API standard for exports.
 
     x(s)      the score itself, or soft log-odds  log((p + e) / (1 - p + e)), which never end growing (`position`)
     f(x)      a broken line, increasing on every piece:  min(value_j + slope_j (x - knot_j), value_{j+1})
@@ -76,14 +76,15 @@ class ScoreMap:
         expect(right, "map_", self, "one of three inputs and a softness from 0 to 1")
 
 
-def apply(score: Any, parameters: ScoreMap, xp: Any, locate: Callable[[Any], Any] | None = None) -> Any:
-    """Calibrated log-odds of scores (n,) in double precision; ``locate(x)`` counts the knots up to ``x``."""
-    x = position(score, parameters.input, parameters.softness, xp)
-    arrays = parameters.knots, parameters.values, parameters.slopes
-    if not isinstance(score, ndarray):
-        arrays = tuple(xp.asarray(a, device=score.device) for a in arrays)
-    piece = xp.searchsorted(arrays[0], x, side="right") if locate is None else locate(x)
-    return _broken_line(x, *arrays, lambda table: xp.take(table, piece), xp)
+def evaluate(score: ndarray, parameters: ScoreMap) -> ndarray:
+    """Calibrated log-odds of scores (n,); of many with a table in place of a search."""
+    x = position(score, parameters.input, parameters.softness, np)
+    knots = parameters.knots
+    locate = _table(knots) if len(score) > _FEW else None
+    piece = np.searchsorted(knots, x, side="right") if locate is None else locate(x)
+    corners = knots, parameters.values, parameters.slopes
+    f: ndarray = _broken_line(x, *corners, lambda table: table.take(piece), np)
+    return f
 
 
 def _broken_line(
@@ -96,13 +97,6 @@ def _broken_line(
     with np.errstate(over="ignore", under="ignore"):
         f = of_piece(base) + of_piece(slopes) * (x - of_piece(first))
     return xp.minimum(f, of_piece(end))
-
-
-def evaluate(score: ndarray, parameters: ScoreMap) -> ndarray:
-    """`apply` on numpy, to many scores with a table in place of a search."""
-    locate = _table(parameters.knots) if len(score) > _FEW else None
-    f: ndarray = apply(score, parameters, np, locate)
-    return f
 
 
 def _table(knots: ndarray) -> Callable[[ndarray], ndarray] | None:
