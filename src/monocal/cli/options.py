@@ -118,10 +118,7 @@ OPTIONS: dict[str, Any] = {
     # An export.
     "to": _flag("--to", "onnx: a graph of standard operators; torch: an exported program (.pt2)."),
     "append_to": _flag("--append-to", "An ONNX classifier to write with the calibrator at its end."),
-    "ndim": _flag(
-        "--ndim",
-        "How many axes its input has: 4 for images (N, C, H, W), 1 for one score per row. Left out: 2.",
-    ),
+    "ndim": _flag("--ndim", "Axes of its input: 4 for images, 1 for one score per row. Left out: 2.", min=1),
     # How a file is read: the fields of `Reading`.
     "kind": _flag("--kind --input", "What the numbers are, where their name does not say it. Never guessed."),
     "labels": _flag("--labels-name", "The array or column of labels, or its place: -1 is the last column."),

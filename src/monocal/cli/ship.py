@@ -43,8 +43,6 @@ def export(
 
     if append_to is not None and to != "onnx":
         raise InputError("--append-to works with --to onnx only.")
-    if ndim is not None and ndim < 1:
-        raise InputError(f"--ndim must be at least 1, but is {ndim}.")
     output.check_extension(out, ".onnx" if to == "onnx" else ".pt2")
     output.check_not_read(out, calibrator, append_to)
     if append_to is not None and out.exists():
