@@ -121,7 +121,9 @@ OPTIONS: dict[str, Any] = {
     "ndim": _flag("--ndim", "Axes of its input: 4 for images, 1 for one score per row. Left out: 2.", min=1),
     # How a file is read: the fields of `Reading`.
     "kind": _flag("--kind --input", "What the numbers are, where their name does not say it. Never guessed."),
-    "labels": _flag("--labels-name", "The array or column of labels, or its place: -1 is the last column."),
+    "labels": _flag(
+        "--labels-name", "The array or column of labels; several, or a pattern, where they are one-hot."
+    ),
     "values": _flag(
         "--logits-name",
         "The array of logits or probabilities, or their columns: with commas between, or a pattern such as 'p_*'.",
