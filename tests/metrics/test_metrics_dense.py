@@ -109,7 +109,7 @@ def test_the_audit_of_order_examines_places_that_count():
 @pytest.mark.parametrize(
     ("labels", "how", "words"),
     [
-        (PLACES, {}, "fits class_axis=1"),
+        (PLACES, {}, "there is one entry for each place"),
         (PLACES, {"class_axis": 7}, "is no axis of probs"),
         (np.full_like(PLACES, -100), HOW, "every label is -100"),
         (PADDED_LABELS, {"class_axis": 1}, "label -100 in row"),

@@ -324,6 +324,10 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         row_map = RowMap(copy(self), method, codes)  # of the map as it is now: Dask computes it later
         result = batch.apply(row_map, out)
         if frame:  # which scikit-learn makes of rows (n, m)
+            if hasattr(result, "as_source") or not self._layout.is_plain(result):
+                raise InputError(
+                    "set_output: these results are no rows of classes. Say set_output(transform='default')."
+                )
             return to_numpy(result)
         return batch.back(result) if out is None else result
 
