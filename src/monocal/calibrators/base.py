@@ -326,7 +326,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         if frame:  # which scikit-learn makes of rows (n, m)
             if hasattr(result, "as_source") or not self._layout.is_plain(result):
                 raise InputError(
-                    "set_output: these results are no rows of classes. Say set_output(transform='default')."
+                    "set_output: what comes out has no rows of classes. Say set_output(transform='default')."
                 )
             return to_numpy(result)
         return batch.back(result) if out is None else result
