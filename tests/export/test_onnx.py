@@ -140,11 +140,6 @@ def test_a_graph_is_standard_and_of_any_batch_size(kind):
     assert (p[np.isinf(z)] == 0).all()
 
 
-def test_one_class():
-    cal = mc.MCCT().fit(np.zeros((3, 1)), [0, 0, 0])
-    np.testing.assert_array_equal(run(cal.to_onnx(), np.ones((2, 1), np.float32)), [[1], [1]])
-
-
 @pytest.mark.parametrize(
     ("opset", "dtype"),
     [

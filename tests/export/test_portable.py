@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from exportable import KINDS, M, fit_set, fitted_kind, hostile_rows, sane
+from exportable import M, fit_set, fitted_kind, hostile_rows, sane
 
 import monocal as mc
 from hostile import assert_order_kept
@@ -17,7 +17,7 @@ LIBRARIES = {
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["mcct", "conditional", "conditional top 3"])
 def test_the_same_map_in_every_library(kind, library):
     cal, array = fitted_kind(kind), LIBRARIES[library]
     rows = hostile_rows()
