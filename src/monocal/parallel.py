@@ -268,24 +268,6 @@ def map_in_order(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator
             yield ahead.popleft().result()
 
 
-# Scratch buffers of the calling thread: fresh memory from the system costs as much as the arithmetic.
-
-# Bytes of the largest buffer that is kept.
-_LARGEST_BUFFER = 2**23
-
-
-def scratch_buffer(name: str, shape: tuple[int, int], dtype: Any = np.float64) -> np.ndarray:
-    """An uninitialised array, overwritten when the thread asks for one of this name again: no caller may keep or return it."""
-    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
-    if size > _LARGEST_BUFFER:
-        return np.empty(shape, dtype)
-    kept: np.ndarray | None = getattr(_this_thread, name, None)
-    if kept is None or kept.nbytes < size:
-        kept = np.empty(size, np.uint8)
-        setattr(_this_thread, name, kept)
-    return kept[:size].view(dtype).reshape(shape)
-
-
 @cache
 def keep_freed_memory() -> None:
     """Let the C library of Linux reuse freed arrays of a few megabytes instead of handing their pages back to the system."""

@@ -34,7 +34,14 @@ from ..core.ranked import Ranked, in_order, rank_rows
 from ..core.second_stage import terms_of_context
 from ..core.statistics import compute
 from ..errors import warn
-from ..parallel import available_threads, parallel_map, row_slices, rows_of_size, run_parallel, scratch_buffer
+from ..parallel import (
+    available_threads,
+    keep_freed_memory,
+    parallel_map,
+    row_slices,
+    rows_of_size,
+    run_parallel,
+)
 from .array import ARRAY, ArrayEngine
 from .label_sums import scale_totals, with_top_labels
 
@@ -274,10 +281,9 @@ def _is_plain(block: Block) -> bool:
 
 def largest_in_order(z: np.ndarray, r: int) -> np.ndarray:
     """The r largest of each row, rising: `core.ranked.in_order` by a sorting network."""
-    m = z.shape[1]
-    out = np.empty_like(z) if r == m else scratch_buffer("in_order", z.shape, z.dtype)
+    out, m = np.empty_like(z), z.shape[1]
     loops().sort_rows(z, out, _NONE)
-    return out if r == m else out[:, m - r :].copy()  # the buffer is used again
+    return out if r == m else out[:, m - r :].copy()
 
 
 def _first_turn() -> np.ndarray:
@@ -373,15 +379,14 @@ class LoopMap:
         """Probabilities (n, m) with the argmax of the logits, or calibrated logits; rows too deep for the loops ``otherwise``."""
         from . import numba_map
 
+        keep_freed_memory()
         out = np.empty_like(logits)
 
         def one(rows: slice) -> None:
             z, to, codes = logits[rows], out[rows], None if context is None else context[rows]
             done, lost = np.empty((2, len(z)), dtype=bool)
-            ordered = _NONE.reshape(0, 0)
-            if z.shape[1] <= _SORTED:
-                ordered = scratch_buffer("in_order", z.shape, z.dtype)
-                loops().sort_rows(z, ordered, _NONE)
+            m = z.shape[1]
+            ordered = largest_in_order(z, m) if m <= _SORTED else _NONE.reshape(0, 0)
             args = self._factors(z), self._steps, *self._stage, self._terms(codes)
             numba_map.calibrate(z, ordered, *self._numbers, *args, output == PROBABILITIES, to, done, lost)
             far, near = np.flatnonzero(~done), np.flatnonzero(lost)
