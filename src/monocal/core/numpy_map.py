@@ -90,6 +90,7 @@ class _PlainRows:
     def __init__(self, a: dict[str, Any], s: dict[str, Any]):
         self.a, self.s, self.second, self.scales_jump = a, s, s["adjustment"], s["scale_jumps"]
         self.jumps = a["jumps"] if s["n_jumps"] else np.zeros(0, dtype=np.int64)
+        self.before = self.jumps - 1
         self.lengths = np.diff(self.jumps, prepend=0, append=s["n_ranks"])
         # Where all rows have the same increments: of each rank the weight, and `a` and `b` of ``D = a U + b``.
         scale, bias = a["steps"][0].astype(np.float64)
@@ -122,7 +123,7 @@ class _PlainRows:
         psi = None if self.s["n_factors"] == 1 else self._factors(v)
         tied, depth = jumps[:0], v[:0]
         if len(jumps):
-            equal = v[:, jumps] == v[:, jumps - 1]
+            equal = v.take(jumps, axis=1) == v.take(self.before, axis=1)
             if np.count_nonzero(equal):
                 tied = np.flatnonzero(equal.any(axis=1))
                 depth = v[tied]
@@ -142,9 +143,10 @@ class _PlainRows:
                 g += self.drop
         if self.scales_jump:
             # Rounding may have let a class cross a jump: a running maximum from the top down.
-            few = len(g) <= FEW
-            crossed = slice(None) if few else np.flatnonzero((g[:, jumps - 1] < g[:, jumps]).any(axis=1))
-            g[crossed] = np.maximum.accumulate(g[crossed][:, ::-1], axis=1)[:, ::-1]
+            if len(g) <= FEW:
+                np.maximum.accumulate(g[:, ::-1], axis=1, out=g[:, ::-1])
+            elif len(crossed := np.flatnonzero((g[:, self.before] < g[:, jumps]).any(axis=1))):
+                g[crossed] = np.maximum.accumulate(g[crossed, ::-1], axis=1)[:, ::-1]
         f: np.ndarray = np.subtract(0.0, g, out=g)
         if len(tied):
             chosen = f[tied]
@@ -164,10 +166,14 @@ class _PlainRows:
 
     def _mixed(self, psi: np.ndarray, height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights and drops (D, n) of rows from their ramps."""
-        scale, bias = HOST.mixed(self.a["steps"], psi)
-        drop = np.zeros_like(scale)
-        np.add.accumulate((scale[1:] * height + bias[1:])[::-1], out=drop[-2::-1])
-        return np.add.accumulate(scale), drop
+        mixture = HOST.mixed(self.a["steps"], psi)
+        scale, rise = mixture[0], mixture[1, 1:]
+        if self.scales_jump:
+            rise = scale[1:] * height + rise
+            scale = np.add.accumulate(scale)
+        drop = np.zeros_like(mixture[1])
+        np.add.accumulate(rise[::-1], out=drop[-2::-1])
+        return scale, drop
 
     def _by_rank(self, table: np.ndarray, v: np.ndarray) -> np.ndarray:
         """What each rank has (n, m) of tables (D, n), laid out as the depths are."""

@@ -205,7 +205,7 @@ class ArrayEngine:
         if not str(v.dtype).endswith("float64"):  # the sum of two numbers in single precision
             leading = float(np.float32(-scale))
             weights = [leading, -scale - leading]
-        p = exp_(_affine(v, weights))
+        p = exp_(_affine(v, weights, array_namespace(v).empty_like(v)))
         if rows.valid is not None:
             p *= array_namespace(p).astype(rows.valid.T, p.dtype)
         return p, _sum_of_ranks(p)
@@ -251,8 +251,8 @@ class ArrayEngine:
             p *= share
             tail = None if tail is None else [t * share for t in tail]
             mass, depth, square = _moments(p, v, tail)
-            below = xp.cumulative_sum(mass, axis=0) - mass  # probability below each start
-            first = xp.flip(xp.cumulative_sum(xp.flip(depth, axis=0), axis=0), axis=0) + below * height
+            below = _running_sums(mass) - mass  # probability below each start
+            first = xp.flip(_running_sums(xp.flip(depth, axis=0)), axis=0) + below * height
             psi_square = xp.ones_like(weight)[None] if block.factors is None else block.factors.T**2
             left = psi_square * weight
             # Means of squares add up over the rows before they are added up over the ranks; squares of means do not.
@@ -438,17 +438,30 @@ def _below_top(block: Block, point: Point) -> Array:
     out = array_namespace(v).empty_like(v)
     weights, base = parameters(block, point)
     for d, (begin, end) in enumerate(pairwise(point.pieces[0])):
-        out[begin:end] = _affine(v[begin:end], [w[d] for w in weights])
+        _affine(v[begin:end], [w[d] for w in weights], out[begin:end])
         if end < len(v):  # measured from the top, the uppermost piece has no base
             out[begin:end] += base[d]
     return out
 
 
-def _affine(v: Array, weights: Sequence[Any]) -> Array:
+def _affine(v: Array, weights: Sequence[Any], out: Array) -> Array:
     """``sum(weights) v``, term by term."""
-    out = v * weights[0]
+    if isinstance(v, np.ndarray):
+        np.multiply(v, weights[0], out=out)
+    else:
+        out[...] = v * weights[0]
     for w in weights[1:]:
         out += w * v
+    return out
+
+
+def _running_sums(x: Array) -> Array:
+    """Sums of ``x`` (r, n) over the ranks up to each; numpy adds line by line faster than across them."""
+    if not isinstance(x, np.ndarray):
+        return array_namespace(x).cumulative_sum(x, axis=0)
+    out = x.copy()
+    for before, here in pairwise(out):
+        here += before
     return out
 
 
