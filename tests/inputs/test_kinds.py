@@ -189,10 +189,15 @@ def test_classes_of_a_labelled_array_are_those_of_the_fit(tmp_path):
     X = labelled(Z)
     cal = mc.MCCT().fit(X, Y)
     assert list(cal.feature_names_in_) == NAMES
+    assert cal.class_dim_ == "class"
     for loaded in (cal, mc.load(cal.save(tmp_path / "cal.json"))):
         for use in (loaded.predict_proba, loaded.predict, lambda x, loaded=loaded: loaded.score(x, Y)):
             with pytest.raises(ValueError, match="same order"):
                 use(X.isel({"class": [3, 2, 1, 0]}))
+        with pytest.raises(ValueError, match="feature names should match"):
+            loaded.predict_proba(X.assign_coords({"class": list("abce")}))
+        with pytest.raises(ValueError, match="same order"):
+            list(loaded.predict_blocks([X.isel({"class": [3, 2, 1, 0]})]))
     again = mc.MCCT().fit(X, Y, start=cal)
     assert list(again.feature_names_in_) == NAMES
     with pytest.raises(ValueError, match="same order"):
@@ -200,11 +205,11 @@ def test_classes_of_a_labelled_array_are_those_of_the_fit(tmp_path):
     numbered = X.assign_coords({"class": [8, 7, 6, 5]})
     with pytest.raises(ValueError, match="same order"):
         mc.MCCT().fit(numbered, 8 - Y).predict_proba(numbered.isel({"class": [1, 0, 2, 3]}))
-    cal.fit(Z, Y)
+    assert not hasattr(cal.fit(Z, Y), "class_dim_")
     assert not hasattr(cal, "feature_names_in_")
 
 
-def test_places_of_labelled_arrays_go_by_name():
+def test_places_of_labelled_arrays_go_by_name(tmp_path):
     """Four classes in 5 images of 4 x 4 pixels: of the sizes alone no order of the dimensions is wrong."""
     xr = pytest.importorskip("xarray")
     z = np.moveaxis(Z[:80].reshape(5, 4, 4, M), -1, 1)
@@ -223,11 +228,28 @@ def test_places_of_labelled_arrays_go_by_name():
     for wrong in (y.rename(h="c"), y.rename(h="w", w="v")):
         with pytest.raises(mc.InputError, match=r"give y the dimensions \('n', 'h', 'w'\)"):
             mc.MCCT(class_axis=1).fit(X, wrong)
+    for loaded in (cal, mc.load(cal.save(tmp_path / "cal.json"))):
+        for use in (loaded.predict_proba, loaded.predict, lambda x, loaded=loaded: loaded.score(x, y)):
+            with pytest.raises(mc.InputError, match=r"the dimension 'c'\. Transpose it"):
+                use(X.transpose("n", "h", "w", "c"))
+        with pytest.raises(mc.InputError, match=r"the dimension 'c'\. Rename it"):
+            loaded.predict_proba(X.rename(c="k"))
+    # Of two axes of one size, too.
+    square = mc.MCCT().fit(xr.DataArray(Z[:M], dims=("n", "c")), Y[:M])
+    with pytest.raises(mc.InputError, match=r"the dimension 'c'\. Transpose it"):
+        square.predict_proba(xr.DataArray(Z[:M], dims=("c", "n")))
     # Other dimensions may be in any order: every place is a row of its own.
     flipped = cal.predict_proba(X.transpose("n", "c", "w", "h"))
     xr.testing.assert_equal(flipped.transpose(*p.dims), p)
     assert p.dims == X.dims
     assert cal.predict(X).dims == y.dims
+    # Without names of one's own, places go by their order.
+    bare = xr.DataArray(z)
+    np.testing.assert_array_equal(
+        mc.MCCT(class_axis=1).fit(bare, xr.DataArray(y.values), xr.DataArray(weight.values)).weights_,
+        cal.weights_,
+    )
+    np.testing.assert_array_equal(cal.predict_proba(bare), p)
 
 
 def test_frames_have_their_classes_in_columns():

@@ -81,6 +81,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     feature_names_in_ : ndarray of shape (m,)
         Names of the classes, where `fit` was given a frame, or an array of xarray with coordinates for its classes; later ones
         must have the same, in the same order.
+    class_dim_ : str
+        Name of the dimension of the classes, where `fit` was given an array of xarray; later ones must have it in the same place.
 
     Examples
     --------
@@ -110,6 +112,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
     # Fitted attributes, with what must hold of each where it comes from a file (`state`).
     _state: ClassVar[state.Rules] = {
         "feature_names_in_": state.names,
+        "class_dim_": state.text,
         "context_": state.context,
         "n_rows_": state.positive,
         "unseen_": None,
@@ -224,6 +227,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
             self.__dict__.pop(name, None)
         if batch.names is not None:
             validate_data(self, batch.names, reset=True, skip_check_array=True)
+        if batch.class_dim is not None:
+            self.class_dim_ = batch.class_dim
         if self.input == "logits":
             warn_of_probabilities(source.first)
         self._learn(source)
@@ -413,6 +418,13 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):  #
         """Refuse rows whose classes are not called as in the fit, where they have names."""
         if "n_features_in_" not in self.__dict__:
             return
+        fitted, dim = getattr(self, "class_dim_", None), batch.class_dim
+        if None not in (fitted, dim) and dim != fitted:
+            dims = batch.original.dims
+            raise InputError(
+                f"X has the dimensions {dims}, of which class_axis={self.class_axis} is {dim!r}, but the classes of the fit were "
+                f"the dimension {fitted!r}. {'Transpose' if fitted in dims else 'Rename'} it, so that the two agree."
+            )
         if batch.names is not None:
             self._check_columns(batch.names)
         elif "feature_names_in_" in self.__dict__ and batch.width is not None:

@@ -33,8 +33,10 @@ from .files import BlockLogits, FileLogits, check_out, is_blocks, is_large_file
 from .formats import (
     PLAIN,
     as_array,
+    class_dim,
     format_of,
     in_dims_of,
+    is_made_up,
     library_of,
     named_columns,
 )
@@ -53,6 +55,7 @@ class Batch:
         self.original, self.layout, self._format = X, layout, PLAIN
         self.rows = X  # (n, m) in memory, or something that has a source
         self.names = None  # a frame without rows, with the names of the classes, for scikit-learn to compare
+        self.class_dim: str | None = None  # what a labelled array calls the dimension of the classes
         self._flat: Flat | None = None
         self._plain = is_plain_rows(X) and layout.class_axis in (-1, 1)
         if not self._plain:
@@ -75,6 +78,8 @@ class Batch:
                 self._flat = layout.flat(array)
                 self.rows = self._flat if is_large_file(array) else self._flat.rows
         self.names = named_columns(X, axis)
+        dim = class_dim(X, axis)
+        self.class_dim = None if dim is None or is_made_up(dim) else str(dim)
 
     @property
     def width(self) -> Any:

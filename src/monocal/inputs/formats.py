@@ -160,6 +160,11 @@ def class_dim(x: Any, axis: int) -> Any:
     return x.dims[axis] if labelled else None
 
 
+def is_made_up(dim: Any) -> bool:
+    """Whether xarray has named a dimension, such as ``dim_1``."""
+    return re.fullmatch(r"dim_\d+", str(dim)) is not None
+
+
 def in_dims_of(x: Any, values: Any, axis: int, name: str, of: str = "X") -> Any:
     """Labels or weights with their dimensions in the order of those of ``x``, by name; as they are where one has no names.
 
@@ -170,8 +175,7 @@ def in_dims_of(x: Any, values: Any, axis: int, name: str, of: str = "X") -> Any:
     lead = [dim for i, dim in enumerate(x.dims) if i != axis % x.ndim]
     if set(values.dims) == set(lead):
         return values.transpose(*lead)
-    # Names such as ``dim_1`` are made up by xarray.
-    shared = [dim for dim in values.dims if dim in x.dims and not re.fullmatch(r"dim_\d+", str(dim))]
+    shared = [dim for dim in values.dims if dim in x.dims and not is_made_up(dim)]
     if any(dim not in lead or lead.index(dim) != values.dims.index(dim) for dim in shared):
         raise InputError(
             f"{name} has the dimensions {values.dims} and {of} has {x.dims}, of which {x.dims[axis]!r} is that of the classes: "
