@@ -131,7 +131,7 @@ class OrderWarning(UserWarning):
 
 
 class CalibrationWarning(UserWarning):
-    """A fitted map leaves a predicted class, or the rate of a class, wrong beyond chance.
+    """A fitted map leaves a predicted class, or the rate of a class, wrong beyond chance; or it makes held-out rows worse.
 
     A map that keeps the order may not be able to do better; the message names what helps.
 

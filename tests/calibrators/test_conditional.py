@@ -266,6 +266,18 @@ def test_what_stays_wrong_is_named_with_what_helps(m, j, by, words):
             mc.ConditionalMCCT(by_class=False).fit(data.values + by * np.eye(m)[j], data.labels)
 
 
+@pytest.mark.parametrize("context", [False, True])
+def test_more_coefficients_than_rows_can_bear_are_named(context):
+    data = mc.data.synthetic(200, 30, overconfidence=1.0)
+    keywords = {"context": {"site": np.arange(200) % 3, "age": data.values[:, 0]}} if context else {}
+    mc.ConditionalMCCT().fit(data.values, data.labels, **keywords)  # a warning is an error here
+    with pytest.warns(mc.CalibrationWarning, match="held out in 5 folds .* too many for so few rows"):
+        mc.ConditionalMCCT(shrinkage=0.5, prior_rows=0).fit(data.values, data.labels, **keywords)
+    # Where it helps all the same, nothing is said.
+    data = mc.data.synthetic(200, 30, overconfidence=3.0)
+    mc.ConditionalMCCT(shrinkage=0.5, prior_rows=0).fit(data.values, data.labels)
+
+
 @pytest.mark.parametrize("weight", [None, "unequal"])
 @pytest.mark.parametrize("m", [2, 4, 30])
 def test_nothing_is_named_where_nothing_is_wrong(m, weight):

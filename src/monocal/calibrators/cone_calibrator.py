@@ -28,7 +28,7 @@ from ..parallel import one_blas_thread
 from ..solver import Solution, minimize
 from . import state
 from .base import Calibrator
-from .fit_checks import JUDGED_ROWS, off_rate, warn_if_off
+from .fit_checks import JUDGED_ROWS, off_rate, warn_if_off, warn_if_worse_than_nothing
 from .folds import DEPTHS, deal, fold_keys
 from .rank_map import RankMap, check_rank_map
 
@@ -102,9 +102,10 @@ class ConeCalibrator(Calibrator):
 
     def _judge(self, source: Source) -> None:
         """Warn of what the fitted map leaves wrong on these rows; rows elsewhere would have to be read again."""
-        judged = source.shape[1] == 2 or self._judges_classes
-        if judged and isinstance(source, ArraySource) and not in_part_of_a_fit():
-            self._judge_rates(source)
+        if isinstance(source, ArraySource) and not in_part_of_a_fit():
+            warn_if_worse_than_nothing(self, source)
+            if source.shape[1] == 2 or self._judges_classes:
+                self._judge_rates(source)
 
     def _judge_rates(self, source: ArraySource) -> str | None:
         """Warn of a class whose mean probability differs from its frequency by more than chance; the sentence."""

@@ -10,18 +10,27 @@ Of all rows:
 
     rate      |mean probability - frequency| of a class: a map that treats all classes alike cannot move it
 
+Where there are few rows for each coefficient (k coefficients that fit noise cost k / 2n nats), of rows held out in five folds:
+
+    NLL       mean NLL after fits on the other folds, against that of the logits as they were
+
 Unequal weights count as fewer rows of weight 1, ``(sum w)^2 / sum w^2``.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.special import betainc, expit, ndtri
+from scipy.special import betainc, expit, log_softmax, ndtri
+from sklearn.base import clone
 
-from ..errors import CalibrationWarning, in_part_of_a_fit, warn
+from ..errors import CalibrationWarning, in_part_of_a_fit, part_of_a_fit, warn
+from ..inputs.reader import ArraySource, Reader
 from .calibrated_rows import CalibratedRows, squared
+from .folds import splits_of
 
 # The least confident rows that are looked at: so large a share of each class.
 SHARES = (0.125, 0.25, 0.5, 1.0)
@@ -32,6 +41,9 @@ _LEVEL, _SMALL_GAP, _CLEAR = 0.02, 0.03, 0.6
 # many classes are looked at.
 _RATE_LEVEL, _SMALL_RATE_OF_TWO, _SMALL_RATE = 0.01, 0.01, 0.03
 JUDGED_ROWS = 2500
+# Rows (effective) for which held-out folds say something; a loss that does not matter, in nats; and the standard errors by which
+# a gain is clear.
+_LEAST_ROWS, _FOLDS, _SMALL_LOSS, _CLEAR_ERRORS = 50.0, 5, 0.01, 2.0
 
 
 @dataclass(frozen=True)
@@ -151,3 +163,45 @@ def warn_if_off(calibrator: object, off: str | None) -> None:
     """Warn of what a calibrator leaves wrong, unless another one uses it as a part."""
     if off is not None and not in_part_of_a_fit():
         warn(f"{type(calibrator).__name__}: {off}", CalibrationWarning)
+
+
+def warn_if_worse_than_nothing(calibrator: Any, source: ArraySource) -> None:
+    """Warn where a cone of atoms makes the NLL of rows that it was not fitted on worse than it was.
+
+    Nothing is held out where so few coefficients can do no harm, or where the first stage is better on its own rows by more than
+    they would be by chance (Akaike's criterion).
+    """
+    rows = source.checked.on_host()
+    weight = np.ones(len(rows)) if rows.weight is None else rows.weight.astype(np.float64)
+    effective = weight.sum() ** 2 / squared(weight).sum()
+    optimism = np.count_nonzero(calibrator.solution_.coefficients) / effective
+    if effective < _LEAST_ROWS or optimism <= 2.0 * _SMALL_LOSS:
+        return
+    before = _nll(rows.logits, rows.labels)
+    gains = before - _nll(calibrator.rank_map_.apply(rows.logits, "logits"), rows.labels)
+    gain = weight @ gains / weight.sum()
+    error = np.sqrt(squared(weight) @ (gains - gain) ** 2) / weight.sum()
+    if gain - optimism > _CLEAR_ERRORS * error:
+        return
+    after = np.empty(len(rows))
+    reader = Reader(context=source.reader.context)
+    with part_of_a_fit(), warnings.catch_warnings(action="ignore"):
+        for fitted, judged in splits_of(rows.logits, weight, _FOLDS):
+            other = clone(calibrator)
+            other._learn(ArraySource(reader, rows[fitted]))
+            held_out = rows[judged]
+            context = () if held_out.context is None else (held_out.context,)
+            after[judged] = _nll(other._calibrate(held_out.logits, *context), held_out.labels)
+    nll, nll_after = weight @ before / weight.sum(), weight @ after / weight.sum()
+    if nll_after > nll + _SMALL_LOSS:
+        warn(
+            f"{type(calibrator).__name__}: on rows held out in {_FOLDS} folds the NLL is {nll_after:.3f} after calibration and "
+            f"{nll:.3f} before: its coefficients are too many for so few rows. Give more rows, or shrink more.",
+            CalibrationWarning,
+        )
+
+
+def _nll(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    with np.errstate(under="ignore"):
+        nll: np.ndarray = -log_softmax(logits.astype(np.float64), axis=1)[np.arange(len(labels)), labels]
+    return nll
