@@ -229,7 +229,21 @@ def test_a_logits_processor_can_be_captured_in_a_graph(fitted):
         logits.copy_(rows.flip(0))
         graph.replay()
         assert torch.equal(result.flip(0), expected)
-        assert process(None, rows.cpu()).device.type == "cpu"
+
+
+def test_a_logits_processor_that_is_called_often(fitted):
+    m, calibrators = fitted
+    rows = hostile_rows(m, torch.float32).cuda()
+    for cal in calibrators[1:5:3]:
+        process = LogitsProcessor(cal)
+        expected = process.module.to("cuda").log_probabilities(rows)
+        for i in range(8):  # by and by as a graph
+            logits = rows.roll(i, 0)
+            assert torch.equal(process(None, logits), expected.roll(i, 0))
+        assert torch.equal(process(None, rows[:3]), expected[:3])
+        on_host = process(None, rows.cpu())  # and back
+        assert on_host.device.type == "cpu"
+        assert torch.equal(process(None, rows), expected)
 
 
 @pytest.mark.parametrize("classes", [9000, 17_000])

@@ -20,7 +20,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 NARROW = [torch.float16, torch.bfloat16]
 
 
-@pytest.fixture(params=["temperature", "mcct", "top 1", "conditional top 3"])
+@pytest.fixture(params=KINDS)
 def fitted(request):
     return fitted_kind(request.param)
 
@@ -32,6 +32,38 @@ def rows():
 
 def numpy(x):
     return x.detach().double().numpy()
+
+
+def test_parity_and_order_on_hard_rows(fitted, rows):
+    module = fitted.to_torch()
+    ordinary = sane(rows.numpy())
+    for wide in (rows, rows.double() * np.pi):
+        p, f = module(wide), module.transform(wide)
+        assert p.dtype == wide.dtype
+        assert_order_kept(wide, p)
+        assert_order_kept(wide, f)
+        assert (p[torch.isinf(wide)] == 0).all()
+        assert (torch.isinf(f) == torch.isinf(wide)).all()
+        expected = fitted.predict_proba(wide.numpy())[ordinary]
+        np.testing.assert_allclose(p[ordinary], expected, rtol=0, atol=2e-6)
+        from_top = (f - f.max(dim=1, keepdim=True).values)[ordinary]
+        np.testing.assert_allclose(from_top, fitted.transform(wide.numpy())[ordinary], rtol=1e-6, atol=1e-4)
+    p = fitted.to_torch(dtype=torch.float64)(wide)
+    np.testing.assert_allclose(p[ordinary], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_half_precision(fitted, rows, dtype):
+    z = rows[sane(rows.numpy())].to(dtype)
+    module = fitted.to_torch()
+    results = [module(z), module.transform(z), module.log_probabilities(z)]
+    for values in results:
+        assert values.dtype == dtype
+        assert_order_kept(numpy(z), numpy(values))
+    eps = torch.finfo(dtype).eps
+    np.testing.assert_allclose(results[0].float(), module(z.float()), rtol=2 * eps, atol=1e-6)
+    extreme = rows.clamp(-6e4, 6e4).to(dtype)
+    assert_order_kept(numpy(extreme), numpy(module.transform(extreme)))
 
 
 @settings(max_examples=100, deadline=None)
@@ -113,6 +145,15 @@ def test_traced_by_jit_and_not_scripted(rows):
         torch.testing.assert_close(traced(ordinary), module(ordinary), rtol=0, atol=2e-6)
         with pytest.raises(mc.InputError, match=r"torch.jit.script cannot compile.*torch.jit.trace"):
             torch.jit.script(torch.nn.Sequential(torch.nn.Identity(), module))
+
+
+def test_every_kind_compiled_in_one_process(rows):
+    """Each module has code of its own, so that none uses up the recompilations of another."""
+    torch._dynamo.reset()
+    for module in every_module():
+        compiled = torch.compile(module, fullgraph=True, backend="eager")
+        for x in (rows[:5], rows[:6].double()):
+            torch.testing.assert_close(compiled(x), module(x), rtol=0, atol=2e-6)
 
 
 def test_compile_without_breaks_and_train(rows):

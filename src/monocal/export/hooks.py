@@ -6,17 +6,25 @@
 The latter is the interface of the logits processors of the transformers package, which need not be installed. The scores given
 back are log-probabilities, so greedy and beam search, sampling and scoring can all go on from them. Tokens masked with
 ``-inf`` by an earlier processor stay masked.
+
+A model calls its processors once a token, with scores of one shape. On a CUDA device the kernels take less time than their
+launches take the host, so after a few calls with one shape they are launched at once, as a CUDA graph. Within a graph that
+somebody else captures, they join that one.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from ..errors import InputError, warn
 from .torch import to_torch
+
+# Calls before a graph is made, kinds of calls that are counted, and scores beyond which a launch does not matter.
+_CALLS, _SHAPES, _LARGEST = 3, 16, 2**25
 
 
 def _module_for_logits(calibrator: Any) -> Any:
@@ -62,16 +70,34 @@ class LogitsProcessor:
         self.module = _module_for_logits(calibrator)
         self._fitted = self.module  # ``module`` may come to be one for more columns
         self.pad, self.normalize = pad, normalize
+        # What stands for a kind of call: how often it has come, then its graph.
+        self._graphs: dict[Any, int | _Graph] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_graphs": {}}
 
     @torch.no_grad()
     def __call__(self, input_ids: Any, scores: torch.Tensor) -> torch.Tensor:
         """Calibrated log-probabilities (..., vocabulary), in the type and on the device of ``scores``."""
         if scores.shape[-1] != self.module.n_classes:
             self.module = self._for_columns(scores.shape[-1])
+            self._graphs.clear()
         if next(self.module.buffers()).device != scores.device:
             self.module.to(scores.device)
+            self._graphs.clear()
         function = self.module.log_probabilities if self.normalize else self.module.transform
-        return function(scores)
+        if not scores.is_cuda or torch.cuda.is_current_stream_capturing():
+            return function(scores)
+        stream = torch.cuda.current_stream(scores.device).cuda_stream
+        numbers = next(self.module.buffers()).data_ptr()
+        key = scores.shape, scores.dtype, scores.device, stream, numbers
+        graph = self._graphs.get(key, 0)
+        if isinstance(graph, int) and scores.numel() <= _LARGEST and self.module.has_kernels(scores):
+            if graph >= _CALLS:
+                graph = self._graphs[key] = _Graph(function, scores)
+            elif graph or len(self._graphs) < _SHAPES:
+                self._graphs[key] = graph + 1
+        return graph(scores) if isinstance(graph, _Graph) else function(scores)
 
     def _for_columns(self, m: int) -> torch.nn.Module:
         """The module for rows of ``m`` columns, more than it was fitted with: its ranks are counted from the top, as before."""
@@ -93,6 +119,25 @@ class LogitsProcessor:
                 setattr(module, name, torch.cat([scales, scales.new_ones(m - len(scales))]))
         module.refresh()
         return module
+
+
+class _Graph:
+    """A function of scores as one launch."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor], scores: torch.Tensor):
+        self._input = scores.clone()
+        self._graph = torch.cuda.CUDAGraph()
+        # Other threads may go on allocating memory meanwhile.
+        with (
+            torch.cuda.device(scores.device),
+            torch.cuda.graph(self._graph, capture_error_mode="thread_local"),
+        ):
+            self._result = function(self._input)
+
+    def __call__(self, scores: torch.Tensor) -> torch.Tensor:
+        self._input.copy_(scores)
+        self._graph.replay()
+        return self._result.clone()  # the next call writes there
 
 
 class _Calibrate:

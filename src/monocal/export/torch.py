@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,15 @@ def _read_meaning(tensor: Any) -> dict[str, Any]:
     return meaning
 
 
+def _own_code(function: Any) -> Any:
+    """The same function with a code object of its own: ``torch.compile`` counts recompilations by code object."""
+    copy = FunctionType(
+        function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__
+    )
+    copy.__doc__, copy.__annotations__ = function.__doc__, function.__annotations__
+    return copy
+
+
 class CalibratorModule(torch.nn.Module):
     """Calibrated probabilities of logits (..., m), or of probabilities where the calibrator was fitted on those.
 
@@ -153,6 +163,7 @@ class CalibratorModule(torch.nn.Module):
         self._widths = {output: fitted.width(output) for output in _MODES}
         self._takes_one_score = fitted.of_one_score() is not None
         self.refresh()
+        self.__dict__["forward"] = MethodType(_own_code(CalibratorModule.forward), self)
 
     def forward(self, logits: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
         """Calibrated probabilities, of the type of ``logits``.
