@@ -56,6 +56,8 @@ def test_one_probability_given_as_log_odds_is_named():
 
 
 def test_percentages_are_named():
+    with pytest.warns(UserWarning, match="rows sum to 100: .* say input='probabilities' and give X / 100"):
+        mc.MCCT().fit(100 * P, Y)
     with pytest.raises(mc.InputError, match="seem to be percentages: divide by 100, X / 100"):
         mc.MCCT(input="probabilities").fit(100 * P, Y)
 

@@ -169,9 +169,9 @@ def check_probability_rows(p: Array, eps: float, name: str, first_row: int, advi
 
 
 def warn_of_probabilities(z: Array) -> None:
-    """Warn where what was given as logits (n, m), or as one score (n, 1), are probabilities."""
+    """Warn where what was given as logits (n, m), or as one score (n, 1), are probabilities, or percentages."""
     z = to_numpy(z[:_LOOKED_AT])
-    if not 0.0 <= z.min() <= z.max() <= 1.01:
+    if not 0.0 <= z.min() <= z.max() <= 101.0:
         return
     if z.shape[1] == 1:
         if z.max() <= 1.0 and len(np.unique(z)) >= _FEW_SCORES:
@@ -180,10 +180,11 @@ def warn_of_probabilities(z: Array) -> None:
                 "input='probabilities'; if they are on another scale, input='scores'."
             )
         return
-    if (abs(z.sum(axis=1, dtype=np.float64) - 1.0) <= np.maximum(1e-2, rounding_of(z))).all():
+    unit, hint = (1, "") if z.max() <= 1.01 else (100, " and give X / 100")
+    if (abs(z.sum(axis=1, dtype=np.float64) / unit - 1.0) <= np.maximum(1e-2, rounding_of(z / unit))).all():
         warn(
-            "X is fitted as logits, but its rows sum to 1: if they are probabilities, say input='probabilities'. Logits such as "
-            "these are rare; filter this warning if they are."
+            f"X is fitted as logits, but its rows sum to {unit}: if they are probabilities, say input='probabilities'{hint}. "
+            "Logits such as these are rare; filter this warning if they are."
         )
 
 
