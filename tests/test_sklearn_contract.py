@@ -186,16 +186,20 @@ def test_frames_out_on_request(calibrator, library):
         np.testing.assert_array_equal(again.predict_proba(frame), cal.predict_proba(frame))
 
 
-def test_frames_out_of_other_kinds():
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_out_of_other_kinds(library):
     arrow, torch, xarray = map(pytest.importorskip, ("pyarrow", "torch", "xarray"))
     data = synthetic(60, 4, seed=0)
     z, y = data.values, data.labels
     cal = mc.MCCT().fit(z, y)
     expected = cal.transform(z)
-    cal.set_output(transform="polars")
+    cal.set_output(transform=library)
     table = arrow.table({str(i): column for i, column in enumerate(z.T)})
+    lists = pandas.Series(z.tolist())
     for X, within in (
         (table, 0),
+        (arrow.array(z.tolist()), 1e-5),
+        (lists, 1e-5),
         (xarray.DataArray(z), 0),
         (torch.tensor(z), 1e-5),
         (torch.tensor(z).bfloat16(), 0.2),
@@ -203,7 +207,7 @@ def test_frames_out_of_other_kinds():
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "X has feature names", UserWarning)  # the fit had none
             result = cal.transform(X)
-        assert type(result).__module__.partition(".")[0] == "polars"
+        assert type(result).__module__.partition(".")[0] == library
         np.testing.assert_allclose(result.to_numpy(), expected, atol=within, rtol=0)
 
 

@@ -67,6 +67,11 @@ def in_polars(z, y, tmp_path):
     return pl.DataFrame(z, schema=[f"class {j}" for j in range(M)]), pl.Series(y)
 
 
+def in_lists_of_arrow(z, y, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    return pa.table({"logits": pa.array(z.tolist())}), pa.array(y)
+
+
 def of_images(make):
     """The same with images (N, C, H, W) and labels (N, H, W)."""
 
@@ -96,6 +101,7 @@ INPUTS = {
     "lists": lambda z, y, tmp_path: (z.tolist(), y.tolist()),
     "pandas": in_pandas,
     "polars": in_polars,
+    "pyarrow, a column of lists": in_lists_of_arrow,
     "classes first": lambda z, y, tmp_path: (z.T, y),
     "tokens": in_tokens,
     "lists of tokens": lambda z, y, tmp_path: tuple(x.tolist() for x in in_tokens(z, y, tmp_path)),
@@ -166,7 +172,10 @@ def test_every_calibrator_takes_every_input(kind, name, tmp_path, monkeypatch):
         result = np.concatenate(list(method.predict_blocks(X)))
     else:
         result = method.predict_proba(X)
-        assert tuple(result.shape) == np.shape(X)
+        if kind == "pyarrow, a column of lists":
+            result = np.stack(result["logits"].to_pylist())
+        else:
+            assert tuple(result.shape) == np.shape(X)
         result = np.asarray(result)
     rows = np.moveaxis(result, method.class_axis, -1).reshape(-1, M)
     np.testing.assert_allclose(rows, expected_of(name), atol=1e-9)

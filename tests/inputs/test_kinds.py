@@ -18,6 +18,27 @@ DATA = synthetic(N, M, seed=8)
 Z, Y = DATA.values.astype(np.float64), DATA.labels
 
 
+def pandas_lists(z):
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame({"logits": z.tolist()}, index=np.arange(len(z)) + 7)
+
+
+def pandas_arrays(z):
+    """What a pandas_udf of Spark is given for a column of arrays."""
+    return pytest.importorskip("pandas").Series(list(z), name="logits")
+
+
+def arrow_lists(z, chunks=1):
+    pa = pytest.importorskip("pyarrow")
+    parts = np.array_split(z, chunks)
+    return pa.array(z.tolist()) if chunks == 1 else pa.chunked_array([pa.array(p.tolist()) for p in parts])
+
+
+def arrow_fixed(z):
+    pa = pytest.importorskip("pyarrow")
+    return pa.FixedSizeListArray.from_arrays(pa.array(z.ravel()), M)
+
+
 def arrow_table(z):
     return pytest.importorskip("pyarrow").table({name: z[:, i] for i, name in enumerate(NAMES)})
 
@@ -35,9 +56,31 @@ def labelled(z):
 # How rows are made in each kind, and how a result is read.
 KINDS = {
     "pandas": (lambda z: pytest.importorskip("pandas").DataFrame(z, columns=NAMES), np.asarray),
+    "pandas, one column of lists": (pandas_lists, lambda p: np.stack(p["logits"])),
+    "pandas, a series of arrays": (pandas_arrays, np.stack),
     "polars": (lambda z: pytest.importorskip("polars").DataFrame(z, schema=NAMES), np.asarray),
+    "polars, lists": (
+        lambda z: pytest.importorskip("polars").Series("z", z.tolist()),
+        lambda p: np.stack(p.to_list()),
+    ),
+    "polars, arrays": (lambda z: pytest.importorskip("polars").Series("z", z), lambda p: p.to_numpy()),
+    "polars, one column of lists": (
+        lambda z: pytest.importorskip("polars").DataFrame({"z": z.tolist()}),
+        lambda p: np.stack(p["z"].to_list()),
+    ),
     "pyarrow": (arrow_table, np.asarray),
     "pyarrow, batch": (arrow_batch, np.asarray),
+    "pyarrow, lists": (arrow_lists, lambda p: np.stack(p.to_pylist())),
+    "pyarrow, lists in chunks": (lambda z: arrow_lists(z, 3), lambda p: np.stack(p.to_pylist())),
+    "pyarrow, lists of one length": (arrow_fixed, lambda p: np.stack(p.to_pylist())),
+    "pyarrow, one column of lists": (
+        lambda z: pytest.importorskip("pyarrow").table({"z": arrow_lists(z)}),
+        lambda p: np.stack(p["z"].to_pylist()),
+    ),
+    "pyarrow, batch of lists": (
+        lambda z: pytest.importorskip("pyarrow").RecordBatch.from_arrays([arrow_lists(z)], names=["z"]),
+        lambda p: np.stack(p["z"].to_pylist()),
+    ),
     "xarray": (labelled, np.asarray),
 }
 
@@ -177,12 +220,21 @@ def test_cupy_in_cupy_out(monkeypatch):
     assert mc.evaluate(p, y)["nll"].value == pytest.approx(-cal.score(X, y), rel=1e-9)
 
 
-def test_columns_of_lists_are_refused():
-    pa, pd, pl = (pytest.importorskip(name) for name in ("pyarrow", "pandas", "polars"))
-    frames = pd.DataFrame({"z": Z.tolist()}), pl.DataFrame({"z": Z.tolist()}), pa.table({"z": Z.tolist()})
-    for X in (*frames, pd.Series(list(Z), name="z"), pl.Series("z", Z)):
-        with pytest.raises(mc.InputError, match=r"the column 'z' holds lists, .* Pass np\.stack\(X"):
-            mc.MCCT().fit(X, Y)
+@pytest.mark.parametrize("name", ["pandas, one column of lists", "polars, one column of lists"])
+def test_lists_of_two_classes(name):
+    z, y = Z[:, :2], Y % 2
+    X, read = KINDS[name][0](z), KINDS[name][1]
+    cal, expected = mc.BinaryMCCT().fit(X, y), mc.BinaryMCCT().fit(z, y)
+    np.testing.assert_array_equal(read(cal.predict_proba(X)), expected.predict_proba(z))
+    np.testing.assert_array_equal(np.asarray(cal.predict(X)), expected.predict(z))
+
+
+@pytest.mark.parametrize("name", ["pandas, one column of lists", "polars, lists", "pyarrow, lists"])
+def test_lists_of_different_lengths_are_refused(name):
+    ragged = np.empty(3, dtype=object)
+    ragged[:] = [[1.0, 2.0], [3.0], [4.0, 5.0]]
+    with pytest.raises(mc.InputError, match=r"row 1 of the column of lists has shape \(1,\)"):
+        mc.MCCT().fit(KINDS[name][0](ragged), [0, 0, 1])
 
 
 def test_classes_of_a_labelled_array_are_those_of_the_fit(tmp_path):

@@ -3,7 +3,8 @@
     format.array(x)  ->  an array of numpy or torch, or one in a file        format.back(values, x, axis)  ->  in the format of x
 
 A format is recognised by the module that its type comes from, so that no library is imported to ask. Frames and series of pandas,
-polars and pyarrow go through narwhals. Numbers of a GPU that are not torch's, and those of jax, are computed on the host.
+polars and pyarrow go through narwhals; a column that holds lists is one row each. Numbers of a GPU that are not torch's, and
+those of jax, are computed on the host.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def class_names(x: Any, axis: int = -1) -> tuple[str, ...] | None:
     dim = class_dim(x, axis)
     if dim is not None:
         return tuple(map(as_text, x.coords[dim].values.tolist())) if dim in x.coords else None
-    if not hasattr(x, "columns") or len(column_names(x)) < 2:  # one column is a score
+    if not hasattr(x, "columns") or len(column_names(x)) < 2:  # one column is a score, or holds lists
         return None
     return tuple(map(as_text, column_names(x)))
 
@@ -83,6 +84,8 @@ def named_columns(x: Any, axis: int = -1) -> Any:
     if not hasattr(x, "columns"):
         return None
     names = column_names(x)
+    if len(names) == 1 and format_of(x).array is _frame_array and _lists_in(_frame(x)) is not None:
+        return None
     plain = all(isinstance(name, str) for name in names) or names == [*range(len(names))]
     if not plain:
         return sys.modules["pandas"].DataFrame(columns=list(map(as_text, names)))
@@ -106,24 +109,51 @@ def _frame(x: Any) -> Any:
     return nw.from_native(x, eager_only=True, allow_series=True)
 
 
+def _lists_in(frame: Any) -> Any:
+    """The series whose entries are rows: a series itself, or the only column of a frame; None where there is none."""
+    if hasattr(frame, "columns"):
+        return _lists_in(next(frame.iter_columns())) if len(frame.columns) == 1 else None
+    first: Any = frame[0] if str(frame.dtype) == "Object" and len(frame) else None
+    return frame if str(frame.dtype).startswith(("List", "Array")) or np.ndim(first) else None
+
+
 def _frame_array(x: Any) -> Any:
     frame = _frame(x)
-    is_frame = hasattr(frame, "columns")
-    for column in frame.iter_columns() if is_frame else [frame]:
-        first: Any = column[0] if str(column.dtype) == "Object" and len(column) else None
-        if str(column.dtype).startswith(("List", "Array")) or (np.ndim(first) and not isinstance(first, str)):
-            lists = f"X[{column.name!r}]" if is_frame else "X"
+    lists = _lists_in(frame)
+    if lists is not None:
+        return _stacked(lists.to_numpy())
+    if not hasattr(frame, "columns"):
+        return frame.to_numpy()
+    for column in frame.iter_columns():
+        if _lists_in(column) is not None:
+            name = repr(column.name)
             raise InputError(
-                f"X: the column {column.name!r} holds lists, expected one number per row. Pass np.stack({lists})."
+                f"X: the column {name} holds lists, expected one number per row. Pass np.stack(X[{name}])."
             )
-    return np.asarray(x) if is_frame and library_of(x) == "pandas" else frame.to_numpy()
+    return np.asarray(x) if library_of(x) == "pandas" else frame.to_numpy()
+
+
+def _stacked(entries: Any) -> np.ndarray:
+    rows = list(map(np.asarray, entries))
+    for i, row in enumerate(rows):
+        if row.ndim != 1 or row.shape != rows[0].shape:
+            raise InputError(
+                f"X: row {i} of the column of lists has shape {row.shape}, expected lists of numbers of one length, one number a "
+                "class."
+            )
+    return np.stack(rows) if rows else np.zeros((0, 0))
 
 
 def _pandas_back(values: np.ndarray, x: Any, axis: int) -> Any:
     pandas = sys.modules["pandas"]
     if values.ndim == 1:
         return pandas.Series(values, index=x.index)
-    return pandas.DataFrame(values, index=x.index, columns=x.columns)
+    lists = _lists_in(_frame(x))
+    if lists is None:
+        return pandas.DataFrame(values, index=x.index, columns=x.columns)
+    rows = list(values) if isinstance(lists[0], np.ndarray) else values.tolist()
+    series = pandas.Series(rows, index=x.index, name=lists.name)
+    return series.to_frame() if hasattr(x, "columns") else series
 
 
 def _frame_back(values: np.ndarray, x: Any, axis: int) -> Any:
@@ -133,8 +163,20 @@ def _frame_back(values: np.ndarray, x: Any, axis: int) -> Any:
     library = nw.get_native_namespace(frame)
     if values.ndim == 1:
         return nw.new_series("", values, backend=library).to_native()
-    native = nw.from_numpy(values, schema=frame.columns, backend=library).to_native()
-    return native.combine_chunks().to_batches()[0] if type(x).__name__ == "RecordBatch" else native
+    lists = _lists_in(frame)
+    if lists is None:
+        result: Any = nw.from_numpy(values, schema=frame.columns, backend=library)
+    else:
+        number = nw.Float32() if values.dtype == np.float32 else nw.Float64()
+        fixed = str(lists.dtype).startswith("Array")
+        dtype: Any = nw.Array(number, shape=values.shape[1]) if fixed else nw.List(number)
+        result = nw.new_series(lists.name, values.tolist(), dtype, backend=library)
+        result = result.to_frame() if hasattr(frame, "columns") else result
+    native = result.to_native()
+    if isinstance(x, type(native)):
+        return native
+    whole = native.combine_chunks()  # of pyarrow, as x is a RecordBatch or an Array
+    return whole.to_batches()[0] if hasattr(whole, "to_batches") else whole
 
 
 def _refusal(what: str) -> Format:
