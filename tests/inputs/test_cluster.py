@@ -5,6 +5,7 @@ import signal
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import monocal as mc
@@ -69,6 +70,26 @@ def test_dask_gives_the_fit_in_memory(calibrator, rows):
         calibrator.transform(lazy).compute(), expected.transform(X), rtol=1e-4, atol=1e-5
     )
     np.testing.assert_array_equal(calibrator.predict(lazy).compute(), expected.predict(X))
+
+
+@pytest.mark.parametrize("calibrator", [mc.MCCT(), mc.ConditionalMCCT()], ids=repr)
+def test_rows_without_weight_do_not_move_the_blocks(calibrator):
+    # Large enough for sums in single precision, which show how they were cut.
+    data = synthetic(60_000, 100, seed=4)
+    X, y = data.values.astype(np.float32), data.labels
+    rng = np.random.default_rng(0)
+    weight = rng.random(len(y)) * (rng.random(len(y)) < 0.7)
+    expected = clone(calibrator).fit(X, y, weight)
+    weights = weight if isinstance(calibrator, mc.MCCT) else da.from_array(weight, chunks=4000)
+    close(clone(calibrator).fit(da.from_array(X, chunks=(3100, -1)), y, weights), expected)
+
+
+def test_ignored_rows_do_not_move_the_blocks():
+    data = synthetic(60_000, 100, seed=4)
+    X, y = data.values.astype(np.float32), np.array(data.labels)
+    y[9000:14000] = y[::7] = -100
+    cal = mc.MCCT(ignore_index=-100)
+    close(clone(cal).fit(da.from_array(X, chunks=(3100, -1)), da.from_array(y, chunks=4000)), cal.fit(X, y))
 
 
 @pytest.mark.parametrize(

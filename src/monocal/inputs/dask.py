@@ -62,9 +62,7 @@ class DaskLogits(OutOfCore):
     def open(self, reader: Reader) -> DaskLogits:
         if self.y is None:
             raise InputError(NO_LABELS)
-        # Chunks end where blocks of rows in memory end, so that sums are those of one process.
-        size = block_rows(self.X)
-        X = self.X.rechunk({0: max(1, round(max(self.X.chunks[0]) / size)) * size})
+        X = _cut_at_blocks(self.X, self.y, self.weight, reader.layout.ignore_index)
         chunks = chunks_of(X, self.y, self.weight, self.context)
         shared = once(reader)
         looks = compute([task(_look, shared, *chunk) for chunk in chunks])
@@ -135,6 +133,23 @@ class DaskBlocks:
 
     def part(self, chosen: np.ndarray) -> DaskBlocks:
         raise InputError(NO_PARTS)
+
+
+def _cut_at_blocks(X: Any, y: Any, weight: Any, ignore_index: int | None) -> Any:
+    """Chunks that end where blocks of rows in memory end, which hold those with weight only: sums are those of one process."""
+    n, size = X.shape[0], block_rows(X)
+    per_chunk = max(1, round(max(X.chunks[0]) / size)) * size
+    counts = np.ones(n, dtype=bool)
+    for column, nothing in ((weight, 0), (y, ignore_index)):
+        if column is None or nothing is None or np.isscalar(column):
+            continue
+        values = to_numpy(compute([column])[0])
+        if values.shape == (n,) and values.dtype.kind in "biuf":  # others are refused later
+            counts &= values != nothing
+    if counts.all():
+        return X.rechunk({0: per_chunk})
+    ends = np.flatnonzero(counts)[per_chunk - 1 :: per_chunk] + 1
+    return X.rechunk({0: tuple(np.diff(np.unique([0, *ends, n])).tolist())})
 
 
 # What the workers do.
