@@ -191,6 +191,18 @@ def test_separators_and_decimal_commas(run: Run, folder: Path, separator: str, d
     run("fit", "a.csv", "-o", "b.json", "-m", "ts", "--sep", spelt, "--decimal", decimal)
     run("apply", "cal.json", "a.csv", "-o", "out.csv")
     assert (folder / "out.csv").read_text().startswith("cat,dog,owl,age,label,cat_calibrated,")
+    written = pd.read_csv("out.csv")  # one notation of numbers in one table
+    np.testing.assert_allclose(written[NAMES], Z, rtol=1e-12)
+    run("evaluate", "out.csv", "--logits-name", ",".join(NAMES), "--n-boot", 0)
+
+
+@pytest.mark.parametrize(("factor", "options"), [(1, []), (100, ["--kind", "percent"])])
+def test_a_column_of_confidences_is_one_score(run: Run, factor: int, options: list[str]) -> None:
+    frame = scores(P.round(2) * factor, name="confidence", label="correct").assign(id=range(N))
+    fit(run, frame, *options)
+    expected = mc.BinaryMCCT(input="probabilities").fit(P.round(2), HITS)
+    result = mc.load("cal.json").predict_proba(P[:9])
+    np.testing.assert_allclose(result, expected.predict_proba(P[:9]), rtol=1e-9)
 
 
 # Labels

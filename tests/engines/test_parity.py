@@ -12,6 +12,7 @@ import pytest
 
 from engines.rank_oracle import BIAS, SCALE, objective
 from monocal.core.cone import RankCone
+from monocal.core.engine import join_blocks
 from monocal.core.ranked import Rest, Tail
 from monocal.core.rows import Rows
 from monocal.engines import ARRAY, NUMBA, TRITON, engine_for
@@ -267,3 +268,38 @@ def test_the_choice_of_an_engine():
     assert engine_for(large) is NUMBA
     torch = pytest.importorskip("torch")
     assert engine_for(torch.zeros((2, 3))) is ARRAY
+
+
+@pytest.mark.parametrize("kind", ["plain", "ties", "masks"])
+def test_many_rows_and_ranks_in_parts(kind):
+    """Products that are cut into parts, and sums that are taken start by start, hold on numpy as on torch."""
+    n, m = 9000, 40
+    rng = np.random.default_rng(7)
+    z = rng.normal(size=(n, m))
+    if kind == "ties":
+        z = np.round(4 * z) / 4
+    elif kind == "masks":
+        z[::3, :5] = -np.inf
+    y, w = z.argmax(axis=1), rng.uniform(0.5, 2.0, n)
+    starts = [0, 1, 7, 33, m - 1]
+    allowed = np.zeros((2, 3, m), dtype=bool)
+    allowed[SCALE, 0, starts] = allowed[SCALE, :, 0] = allowed[BIAS, :, starts[1:]] = True
+    factor_values = rng.uniform(0.05, 0.6, np.count_nonzero(allowed))
+    result = []
+    torch = pytest.importorskip("torch")
+    for to in (torch.from_numpy, np.asarray):
+        blocks = ARRAY.prepare(to(z), to(y), to(w), statistics=[share_of_row])
+        block = join_blocks(blocks)
+        rows = Rows.of_blocks([replace(block, factors=factors_of(block.statistics))])
+        for problem in (RankCone(rows, allowed), RankCone(Rows.of_blocks([block]), allowed[:, :1])):
+            a = len(problem.atoms)
+            here = problem.evaluate(factor_values[:a], np.arange(a))
+            result.append(
+                (here.value, here.gradient, here.hessian, problem.hessian(factor_values[:a], np.arange(a)))
+            )
+        info = rows.sum("information", 0.7)
+        result.append([info.weight, info.variances / n, info.errors / n])
+    half = len(result) // 2
+    for expected, other in zip(result[:half], result[half:], strict=True):
+        for x, y in zip(expected, other, strict=True):
+            np.testing.assert_allclose(y, x, rtol=1e-9, atol=1e-12)

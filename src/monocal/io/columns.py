@@ -11,7 +11,7 @@ that does.
    each of many labels. Where every row has a single 1, they are one label out of so many classes.
 5. **Values** are columns ``score_calibrated``, which ``apply`` writes; else the columns that labels
    name; else what has the word *logit* or *prob* in its name, one array or a column for each class;
-   else all columns of numbers but ids, predictions and whole numbers among fractions.
+   else all columns of numbers but ids, predictions and whole numbers among fractions; else ``confidence``.
 6. **Columns without such a word must each be a class**: the labels name them all, or reach the last of
    them, or every row sums to 1. Two columns of logits are two classes, not the scores of two models,
    where the labels name them.
@@ -232,7 +232,7 @@ class Choice:
                 (self.label_values,) = source.load(self.labels)
             self.values = self._find_values([n for n in free if n not in self.labels])
         roles = {self.meanings[name].role for name in self.values}
-        self.kind = kind or next((k for k in ("logits", "probabilities") if roles == {k}), None)
+        self.kind = self.kind or next((k for k in ("logits", "probabilities") if roles == {k}), None)
         used = {*self.values, *self.labels, self.weights}
         rest = [n for n in names if n not in used]
         if not source.table:  # what stands in another group belongs to other values
@@ -275,6 +275,10 @@ class Choice:
         others = tuple(n for n, m in of_part.items() if m.role in silent and n not in text)
         if len(others) == 1 or (table and others):
             return self._checked(others)
+        confidence = tuple(n for n in of_part if table and same_class(n) == "confidence" and n not in text)
+        if len(confidence) == 1:  # of the answer that is right or wrong
+            self.kind = "probabilities"
+            return confidence
         raise FileError(
             f"{self.where} has no {'column' if table else 'array'} of {self.kind or 'logits or probabilities'}: it "
             f"holds {listing(self.meanings)}. Say which one with {wording('values=')}; a file of labels is "

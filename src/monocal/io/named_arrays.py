@@ -295,6 +295,8 @@ def _open_text(path: Path, separator: str | None, decimal: str | None) -> NamedA
     cells = {name: [row[j].strip() for row in rows if j < len(row)] for j, name in enumerate(names)}
     comma = decimal == "," or (decimal is None and separator != "," and _has_commas(cells.values()))
     text = frozenset(n for n, column in cells.items() if column and _is_text(column, comma))
+    # Numbers with decimal commas are written with points, as the new columns are.
+    as_they_were = [n for n in names if n in text or not comma or not any("," in c for c in cells[n])]
 
     @functools.cache
     def parsed(as_text: bool) -> Any:
@@ -305,7 +307,7 @@ def _open_text(path: Path, separator: str | None, decimal: str | None) -> NamedA
                 arrow_csv.ReadOptions(column_names=names, skip_rows=n_skipped, block_size=1 << 22),
                 arrow_csv.ParseOptions(delimiter=separator, ignore_empty_lines=len(names) > 1),
                 arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(names if as_text else text, arrow.string()),
+                    column_types=dict.fromkeys(as_they_were if as_text else text, arrow.string()),
                     null_values=list(_BLANK),
                     decimal_point="," if comma else ".",
                 ),

@@ -31,7 +31,7 @@ class ComparisonDisplay(CurvesDisplay[Evaluation]):
 
     Parameters
     ----------
-    evaluations : dict of str to Evaluation
+    curves : dict of str to Evaluation
         By the name of the predictor, all with the same metrics.
 
     Examples
