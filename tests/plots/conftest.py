@@ -11,6 +11,7 @@ def pyplot():
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    plt.close("all")  # of other tests in this process
     settings = dict(matplotlib.rcParams)
     yield plt
     assert dict(matplotlib.rcParams) == settings
