@@ -207,7 +207,9 @@ def test_other_forms_of_the_exported_classifier(tmp_path):
     feed = {i.name: frame[[i.name]].to_numpy() for i in s.get_inputs()}
     np.testing.assert_allclose(s.run(["probabilities"], feed)[0], named.predict_proba(frame), atol=1e-5)
     ward = np.array(["east", "west"])[np.arange(len(y)) % 2]
-    by_ward = mc.CalibratedClassifier(LogisticRegression(max_iter=1000), "conditional", cv=2).fit(X, y, context=ward)
+    by_ward = mc.CalibratedClassifier(LogisticRegression(max_iter=1000), "conditional", cv=2).fit(
+        X, y, context=ward
+    )
     s = ort.InferenceSession(by_ward.to_onnx().SerializeToString())
     feed = {"X": X.astype(np.float32), "context": by_ward.calibrator_.context_.codes(ward).astype(float)}
     np.testing.assert_allclose(s.run(["probabilities"], feed)[0], by_ward.predict_proba(X, ward), atol=1e-5)
