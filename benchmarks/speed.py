@@ -181,7 +181,7 @@ def profile(n, m):
     prepare, sum_ = ArraySource.prepare, Rows.sum
 
     def timed_sum(self, function, *args):
-        what = "labels and moments" if function.__name__ == "totals" else "evaluations"
+        what = "labels and moments" if function == "totals" else "evaluations"
         return timed(
             f"{what}, {'all rows' if self.n_rows == n else 'coarse copy'}", sum_, self, function, *args
         )

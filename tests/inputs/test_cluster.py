@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -215,7 +216,7 @@ def test_worker_processes_give_the_answer_of_one(rows, client):
 def test_a_killed_worker_costs_time_not_the_result(rows, client, monkeypatch):
     X, y = rows
     expected = mc.MCCT().fit(X, y)
-    victims = list(client.run(os.getpid).values())
+    [(address, victim), *_] = client.run(os.getpid).items()
     passes = []
 
     from monocal.inputs.dask import DaskBlocks
@@ -225,7 +226,11 @@ def test_a_killed_worker_costs_time_not_the_result(rows, client, monkeypatch):
     def sum_and_kill(self, function, *args):
         passes.append(function)
         if len(passes) == 2:  # the blocks have been prepared, and one pass made over them
-            os.kill(victims[0], signal.SIGKILL)
+            os.kill(victim, signal.SIGKILL)
+            while (
+                address in client.scheduler_info()["workers"]
+            ):  # noticed: tasks sent to the dead may wait for ever
+                time.sleep(0.05)
         return plain(self, function, *args)
 
     monkeypatch.setattr(DaskBlocks, "sum", sum_and_kill)
@@ -234,4 +239,4 @@ def test_a_killed_worker_costs_time_not_the_result(rows, client, monkeypatch):
     assert len(passes) >= 3
     close(cal, expected)
     client.wait_for_workers(2, timeout=600)
-    assert victims[0] not in client.run(os.getpid).values()
+    assert victim not in client.run(os.getpid).values()
