@@ -431,3 +431,8 @@ def test_json_of_another_form_says_how_to_write_it(run: Run, orient: Any) -> Non
     assert "to_json(orient='records')" in error or 'such as {"logits": [0.3, 2.1], "label": 1}' in error
     pets().to_json("a.json", orient="records")
     run("fit", "a.json", "-o", "cal.json")
+
+
+def test_the_column_named_for_labels_is_no_id(run: Run) -> None:
+    frame = pd.DataFrame({"id": range(N), "score": SCORE, "won": HITS})
+    assert "--labels-name won" in fit(run, frame, code=1).stderr

@@ -175,7 +175,8 @@ def read_source(
         choice = Choice(source, names, where, **request)
     own_labels = choice.labels if with_labels and other is None else ()
     if need_labels and not own_labels and other is None:
-        name = wording("labels=", next(iter(aside(choice.aside)), None))
+        unclaimed = aside(choice.aside)  # an id is the last guess
+        name = wording("labels=", min(unclaimed, key=lambda n: meaning(n).role == "aside", default=None))
         hint = f"it holds {listing(names)}; name them with {name}, or " if len(names) > 1 else ""
         raise FileError(f"{where} has no labels: {hint}give their file with {wording('labels_file=')}.")
     assembly = Assembly(choice, own_labels, other, classes, many, drop_missing)
